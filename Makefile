@@ -34,8 +34,8 @@ demo: $(READY) ## Start agents in every dialect and a gateway, and show them tal
 test: check .peers/.ready debian ## Check, then all tests, with small counts
 	@$(BIN)/python -m pytest -q -n 4 $(TOGETHER) $(ARGS)
 
-test-quick: $(READY) ## What to run before each commit: all tests that need no other process
-	@$(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
+test-quick: $(READY) ## What to run before each commit: all tests that need no other process, with the smallest counts
+	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
 
 test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)

@@ -20,7 +20,8 @@ from . import load, peers, report, scenarios
 from .measure import Cores, choose_cores, machine_facts
 from .peers import BARE, OURS, SUBJECTS, Subject
 from .report import Results
-from .scenarios import FULL, QUICK, SCENARIOS, Pace, Sample, Scenario
+from .sample import FULL, QUICK, Pace, Sample
+from .scenarios import SCENARIOS, Scenario
 from .wire import ECHO_TEXT, sample_answer
 
 # A cell that takes longer than this is run in the first round only: its figure is no close call.

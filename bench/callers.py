@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from .peers import OURS, ROOT, SUBJECTS, PythonPackages, Server
-from .scenarios import CONNECTIONS, Pace, Sample
+from .sample import CONNECTIONS, Pace, Sample
 
 SCRIPTS = Path(__file__).resolve().parent / "clients"
 LIMIT = 60.0

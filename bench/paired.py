@@ -18,7 +18,8 @@ from pathlib import Path
 from .__main__ import Cell, run_cell
 from .measure import choose_cores
 from .peers import OURS, ROOT, SUBJECTS, Subject
-from .scenarios import FULL, SCENARIOS
+from .sample import FULL
+from .scenarios import SCENARIOS
 from .without import OPTIMIZATIONS
 
 PYTHON = ROOT / ".venv/bin/python"

@@ -134,6 +134,8 @@ class Subject:
     # For a proxy: the command, in an empty folder, that listens at a port before the agent at
     # another one.
     in_front: Callable[[list[str], Path, int, int], list[str]] | None = None
+    # What answers when it is ready.
+    ready: str = "/.well-known/agent-card.json"
     # Whether a run without it is a whole one.
     optional: bool = False
 
@@ -162,7 +164,7 @@ _A2A_JS = NodePackages("a2a-js", ("@a2a-js/sdk@1.3.0", "express@5.3.0"))
 OURS = "dragoman"
 BARE = "bare"
 BARE_POLICY = "bare-policy"
-GATEWAY, NGINX = "gateway", "nginx"
+GATEWAY, NGINX, REGISTRY = "gateway", "nginx", "registry"
 SUBJECTS = {
     subject.name: subject
     for subject in (
@@ -225,6 +227,14 @@ SUBJECTS = {
             in_front=proxies.gateway,
         ),
         Subject(
+            name=REGISTRY,
+            title="dragoman gateway with a registry",
+            command=(ROOT / ".venv/bin/dragoman", "gateway", "--registry"),
+            environment={"BENCH_OPERATOR": proxies.OPERATOR},
+            in_front=proxies.registry,
+            ready="/healthz",
+        ),
+        Subject(
             name=NGINX,
             title="nginx, before dragoman",
             command=(proxies.NGINX,),
@@ -253,6 +263,8 @@ class Server:
     start_seconds: float
     start_cpu_seconds: float
     grpc_port: int = 0
+    # The port of the agent behind a proxy.
+    behind: int = 0
 
     @property
     def requests(self) -> Requests:
@@ -315,7 +327,7 @@ def _started(
                 preexec_fn=lambda: _pin_self(core),
             )
             try:
-                _wait_until_ready(process, port, command, log_path)
+                _wait_until_ready(process, port, subject.ready, command, log_path)
                 yield Server(
                     subject=subject,
                     pid=process.pid,
@@ -323,6 +335,7 @@ def _started(
                     start_seconds=time.perf_counter() - began,
                     start_cpu_seconds=measure.cpu_seconds(process.pid),
                     grpc_port=grpc_port,
+                    behind=behind,
                 )
             finally:
                 _stop(process)
@@ -341,10 +354,10 @@ def _free_port() -> int:
 
 
 def _wait_until_ready(
-    process: subprocess.Popen[bytes], port: int, command: list[str], log_path: Path
+    process: subprocess.Popen[bytes], port: int, path: str, command: list[str], log_path: Path
 ) -> None:
     deadline = time.perf_counter() + START_TIMEOUT
-    while not _card_answers(port):
+    while not _answers(port, path):
         code = process.poll()
         if code is not None or time.perf_counter() > deadline:
             what = "did not answer in time" if code is None else f"ended with code {code}"
@@ -353,9 +366,9 @@ def _wait_until_ready(
         time.sleep(READY_POLL)
 
 
-def _card_answers(port: int) -> bool:
+def _answers(port: int, path: str) -> bool:
     request = (
-        f"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
         "A2A-Version: 1.0\r\nConnection: close\r\n\r\n"
     )
     try:

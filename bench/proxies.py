@@ -12,6 +12,21 @@ def gateway(command: list[str], folder: Path, port: int, behind: int) -> list[st
     return command
 
 
+OPERATOR = "the-operator-of-the-bench"
+"""The token of a gateway that lives for seconds."""
+
+
+def registry(command: list[str], folder: Path, port: int, behind: int) -> list[str]:
+    """Our gateway without any agents, in which an operator registers the agent at a port."""
+    (folder / "dragoman.toml").write_text(
+        "[server]\nallow_private = true\n"
+        '[auth.operators]\ntype = "bearer"\n'
+        '[auth.operators.callers.bench]\nsecret = { env = "BENCH_OPERATOR" }\n'
+        'scopes = ["agents:admin"]\n'
+    )
+    return command
+
+
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "nginx"
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from .peers import BARE, GATEWAY, OURS, SUBJECTS
-from .scenarios import CHUNKS, SCENARIOS, Sample, Scenario
+from .peers import BARE, GATEWAY, OURS, REGISTRY, SUBJECTS
+from .sample import Sample
+from .scenarios import CHUNKS, SCENARIOS, Scenario
 
 SDK, JS = "a2a-sdk", "a2a-js"
 # Above this share of its core, the load may be what limits the rate.
@@ -150,6 +151,12 @@ GOALS = (
         f"gateway CPU of a relayed stream of {CHUNKS} chunks / direct stream",
         2.5,
         lambda r: r.ratio(("relay-stream", GATEWAY), ("relay-stream", OURS)),
+        at_least=False,
+    ),
+    Goal(
+        "CPU of GET /agents?skill=: 1,000 registered agents / 10",
+        5,
+        lambda r: r.ratio(("agents-1000", REGISTRY), ("agents-10", REGISTRY)),
         at_least=False,
     ),
 )

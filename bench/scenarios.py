@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
-
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
-from .load import Burst, Connection, Exchange, connections, drive
-from .peers import BARE, BARE_POLICY, GATEWAY, NGINX, OURS, Server
+from .load import Connection, Exchange, connections, drive
+from .peers import BARE, BARE_POLICY, GATEWAY, NGINX, OURS, REGISTRY, Server
+from .registry_load import searches
+from .sample import CONNECTIONS, SETTLE, Pace, Sample, sample_of, timed
 from .wire import (
     ECHO_TEXT,
     RestRequests,
@@ -22,41 +22,9 @@ from .wire import (
     task_sent,
 )
 
-CONNECTIONS = 32
 CHUNKS = 20
-# Long enough for work that a server left for after its answers to be done and counted.
-SETTLE = 0.05
 CELL_TIMEOUT = 120.0
 TASKS_TO_GET = 64
-
-
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One measurement. A scenario fills in what it measures."""
-
-    cpu_us: float | None = None
-    per_second: float | None = None
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    # How busy the load's own core was; near 1, the rate is the load's and not the server's.
-    load_share: float | None = None
-    requests: int | None = None
-    kib: float | None = None
-    start_seconds: float | None = None
-    start_cpu_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long and how much: the full run, or a quick look."""
-
-    seconds: float
-    warm_up_share: float
-    idle_streams: int
-    chunk_share: float
-
-
-FULL = Pace(seconds=1.6, warm_up_share=1.0, idle_streams=500, chunk_share=1.0)
-QUICK = Pace(seconds=0.4, warm_up_share=0.5, idle_streams=100, chunk_share=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +69,7 @@ def sends(count: int) -> Callable[[Server, Pace], Awaitable[Sample]]:
             for task_id in recent.values() if early else ():
                 await _wait_completed(server, connection, task_id)
 
-        return await _timed(server, pace, count, exchange, before_reading=all_done)
+        return await timed(server, pace, count, exchange, before_reading=all_done)
 
     return run
 
@@ -120,7 +88,7 @@ async def gets(server: Server, pace: Pace) -> Sample:
         body = await connection.start(requests.get(number, tasks[number % len(tasks)]))
         check_task_got(body, words)
 
-    return await _timed(server, pace, CONNECTIONS, exchange)
+    return await timed(server, pace, CONNECTIONS, exchange)
 
 
 async def rest_sends(server: Server, pace: Pace) -> Sample:
@@ -131,7 +99,7 @@ async def rest_sends(server: Server, pace: Pace) -> Sample:
         body = await connection.start(requests.send(number, ECHO_TEXT))
         task_sent(enveloped(body), words, early=False)
 
-    return await _timed(server, pace, CONNECTIONS, exchange)
+    return await timed(server, pace, CONNECTIONS, exchange)
 
 
 async def grpc_sends(server: Server, pace: Pace) -> Sample:
@@ -145,7 +113,7 @@ async def grpc_sends(server: Server, pace: Pace) -> Sample:
         burst = await drive(opened, GrpcChannel.echo, numbers=numbers, seconds=pace.seconds)
         await asyncio.sleep(SETTLE)
         cpu = server.cpu_seconds() - cpu
-    return _sample(burst, cpu, units=burst.count)
+    return sample_of(burst, cpu, units=burst.count)
 
 
 def iat_executes(
@@ -163,7 +131,7 @@ def iat_executes(
             burst = await drive(calls, exchange, numbers=numbers, seconds=pace.seconds)
             await asyncio.sleep(SETTLE)
             cpu = server.cpu_seconds() - cpu
-        return _sample(burst, cpu, units=burst.count)
+        return sample_of(burst, cpu, units=burst.count)
 
     return run
 
@@ -182,14 +150,14 @@ async def rest_gets(server: Server, pace: Pace) -> Sample:
         body = await connection.start(requests.get(tasks[number % len(tasks)]))
         check_task_got(enveloped(body), words)
 
-    return await _timed(server, pace, CONNECTIONS, exchange)
+    return await timed(server, pace, CONNECTIONS, exchange)
 
 
 def streams(command: str) -> Callable[[Server, Pace], Awaitable[Sample]]:
     """Streams of a few chunks, each read to its end."""
 
     async def run(server: Server, pace: Pace) -> Sample:
-        return await _timed(server, pace, CONNECTIONS, _streaming(server, command, CHUNKS))
+        return await timed(server, pace, CONNECTIONS, _streaming(server, command, CHUNKS))
 
     return run
 
@@ -207,7 +175,7 @@ def chunks(length: int) -> Callable[[Server, Pace], Awaitable[Sample]]:
             burst = await drive(opened, exchange, numbers=iter(range(count)))
             await asyncio.sleep(SETTLE)
             cpu = server.cpu_seconds() - cpu
-        return _sample(burst, cpu, units=count * length)
+        return sample_of(burst, cpu, units=count * length)
 
     return run
 
@@ -265,41 +233,6 @@ def _streaming(server: Server, command: str, length: int) -> Exchange:
         check.finish(length)
 
     return exchange
-
-
-async def _timed(
-    server: Server,
-    pace: Pace,
-    count: int,
-    exchange: Exchange,
-    *,
-    before_reading: Callable[[Connection], Awaitable[None]] | None = None,
-) -> Sample:
-    """Warm the server up, load it for a while, and share its CPU among what it answered."""
-    numbers = itertools.count(1)
-    warm_up = server.subject.warm_up * pace.warm_up_share
-    async with connections(server.port, count) as opened:
-        # One alone first: servers make their tables and the like on the first request.
-        await exchange(opened[0], 0)
-        await drive(opened, exchange, numbers=numbers, seconds=warm_up)
-        cpu = server.cpu_seconds()
-        burst = await drive(opened, exchange, numbers=numbers, seconds=pace.seconds)
-        if before_reading is not None:
-            await before_reading(opened[0])
-        await asyncio.sleep(SETTLE)
-        cpu = server.cpu_seconds() - cpu
-    return _sample(burst, cpu, units=burst.count)
-
-
-def _sample(burst: Burst, cpu_seconds: float, *, units: int) -> Sample:
-    return Sample(
-        cpu_us=cpu_seconds / units * 1e6,
-        per_second=units / burst.seconds,
-        p50_ms=burst.percentile(0.50) * 1e3,
-        p99_ms=burst.percentile(0.99) * 1e3,
-        load_share=burst.load_cpu_seconds / burst.seconds,
-        requests=burst.count,
-    )
 
 
 async def _wait_completed(server: Server, connection: Connection, task_id: str) -> None:
@@ -388,11 +321,26 @@ SCENARIOS = {
             clients="stream",
         ),
         *(
-            Scenario(name, f"{title} through a proxy: its CPU, beside ours directly", run, RELAYS)
-            for name, title, run in (
-                ("relay-send", "Send", sends(CONNECTIONS)),
-                ("relay-stream", f"Stream of {CHUNKS} chunks", streams("chunks")),
+            Scenario(
+                f"relay-{unit if unit == 'stream' else 'send'}",
+                f"{title} through a proxy: its CPU, beside ours directly",
+                run,
+                RELAYS,
+                unit=unit,
             )
+            for unit, title, run in (
+                ("request", "Send", sends(CONNECTIONS)),
+                ("stream", f"Stream of {CHUNKS} chunks", streams("chunks")),
+            )
+        ),
+        *(
+            Scenario(
+                f"agents-{count}",
+                f"GET /agents?skill=, {count:,} agents registered, and the memory of each",
+                searches(count),
+                (REGISTRY,),
+            )
+            for count in (10, 1000)
         ),
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),

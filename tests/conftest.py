@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 
 import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
-FULL = bool(os.environ.get("DRAGOMAN_FULL"))
+from counts import FULL, count
 
 # A loaded machine is no fault of an example: nothing is said of how long one may take.
 settings.register_profile(
     "ours",
     derandomize=not FULL,
-    max_examples=100 if FULL else 40,
+    max_examples=count(10, 40, 100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

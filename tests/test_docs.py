@@ -30,9 +30,11 @@ import pages
 from cli.run import dragoman as command
 from cli.run import serving
 from dragoman import Agent, Answer, Turn, showcase
+from dragoman.app import create_app
 from dragoman.cli import COMMANDS, build
 from dragoman.core.lifecycle import NEXT
 from dragoman.core.model import State
+from dragoman.files.service import FilesService
 from dragoman.gateway import UpstreamAgent
 from dragoman.gateway.status import GatewayStatus
 from dragoman.gateway.upstream_pool import UpstreamPool
@@ -324,7 +326,10 @@ def test_every_variable_is_told() -> None:
 
 async def test_every_metric_is_told() -> None:
     upstream = UpstreamAgent("a", UpstreamPool("a", {"http://127.0.0.1:1": {}}))
-    more = GatewayStatus(lambda: [upstream]).metrics()
+    own = msgspec.structs.replace(Settings().server, store="memory:")
+    app = create_app(Agent("a", description="a"), Settings(server=own))
+    files = app.service(FilesService)
+    more = (*GatewayStatus(lambda: [upstream]).metrics(), *files.metrics())
     figures = [AgentFigures("", Metrics(), {}, None)]
     text = exposition(figures, streams=0, blocked=0, more=more).decode()
     kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", text))

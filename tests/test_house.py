@@ -22,12 +22,18 @@ def trees() -> dict[str, ast.Module]:
     }
 
 
+@functools.cache
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    """Everything in a module."""
+    return list(ast.walk(tree))
+
+
 def _literals(tree: ast.Module) -> set[str]:
     """The strings of a module that are values, and not docstrings."""
-    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    prose = {node.value for node in _nodes(tree) if isinstance(node, ast.Expr)}
     return {
         node.value
-        for node in ast.walk(tree)
+        for node in _nodes(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose
     }
 
@@ -41,9 +47,10 @@ def test_the_uris_of_our_extensions_are_written_in_one_module() -> None:
     assert list(found) == ["core/extensions.py"]
 
 
+@functools.cache
 def _imports(tree: ast.Module) -> set[str]:
     found = set()
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -18,11 +18,22 @@ TICK = 0.005
 
 async def until(condition: Callable[[], Any], seconds: float = LIMIT) -> Any:
     """Waits until a function, plain or async, returns something true, and returns that."""
-    deadline = time.monotonic() + seconds
-    while not (found := await _ask(condition)):
-        assert time.monotonic() < deadline, f"not so after {seconds} s: {_words(condition)}"
-        await asyncio.sleep(TICK)
+    found = await within(seconds, condition)
+    assert found, f"not so after {seconds} s: {_words(condition)}"
     return found
+
+
+async def within(seconds: float, condition: Callable[[], Any], tick: float = TICK) -> Any:
+    """Like `until`, where it need not happen: after so many seconds what was returned last."""
+    deadline = time.monotonic() + seconds
+    while not (found := await _ask(condition)) and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(tick)
+    return found
+
+
+async def before_again() -> None:
+    """The pause of one that was refused or cut off, and tries again."""
+    await asyncio.sleep(0.05)
 
 
 async def stays(condition: Callable[[], Any], seconds: float = 0.05) -> None:

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dragoman import client
-from dragoman.client.files import Progress, Source
+from dragoman.client.files import Source
 from dragoman.core.card import Card
 from dragoman.core.events import Stamped
 from dragoman.core.model import AnyPart, Hook, Json, Message, Task
 from dragoman.core.operations import HookPage, TaskPage
+from dragoman.files.download import Progress
 
 __all__ = ["SyncAgent", "SyncConversation", "SyncEvents", "connect"]
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from cards.forge import CARD, NOW, ORIGIN, by, entry, header, key, public
+from counts import QUICK
 from dragoman.core.card import HttpAuth, Interface, MutualTls, OAuth2, OAuthFlow, OpenId
 from dragoman.core.errors import CardUntrusted
 from dragoman.dialects.a2a.cards import documents, signatures
@@ -144,8 +145,8 @@ async def test_nothing_that_readers_of_either_version_use_can_be_changed(change:
     honest = merged()
     lenient, strict = trusting(), trusting(strict=True)
     entries = honest["signatures"]
-    kept = [list(some) for n in range(1, len(entries) + 1) for some in combinations(entries, n)]
-    for some in kept:
+    counts = (1, len(entries)) if QUICK else range(1, len(entries) + 1)
+    for some in [list(some) for n in counts for some in combinations(entries, n)]:
         document = {**copy.deepcopy(honest), "signatures": some}
         change(document)
         verdict = await _verdict(lenient, document)

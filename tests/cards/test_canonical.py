@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cards.forge import CARD
+from counts import count
 from dialects import strategies
 from dragoman.dialects.a2a.cards import canonical, documents
 from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
@@ -102,7 +103,7 @@ _TREES = st.recursive(
 
 
 @given(_TREES)
-@settings(max_examples=200)
+@settings(max_examples=count(25, 200))
 def test_writing_what_was_written_changes_nothing(tree: Any) -> None:
     once = strict(tree)
     assert strict(json.loads(once, parse_int=float)) == once
@@ -187,7 +188,7 @@ def test_integers_beyond_doubles_are_doubles() -> None:
 
 
 @given(strategies.cards)
-@settings(max_examples=50)
+@settings(max_examples=count(15, 50))
 def test_all_forms_of_one_card_are_covered_alike(card: Any) -> None:
     """The pure, the merged and the old document of a card carry the same signature."""
     pure = payload(document_in(documents.pure_1_0(card)))

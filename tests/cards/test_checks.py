@@ -17,6 +17,7 @@ from hypothesis import given, settings
 
 from cards.forge import signed
 from cards.served import app_for, desk
+from counts import count
 from dialects import strategies
 from dragoman import Provider
 from dragoman.core.errors import ConfigError
@@ -256,7 +257,7 @@ def test_no_value_in_any_member_breaks_the_checks(name: str) -> None:
 
 
 @given(strategies.cards)
-@settings(max_examples=50)
+@settings(max_examples=count(15, 50))
 def test_any_card_can_be_judged(card: Any) -> None:
     problems(document_in(documents.merged(card)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from joserfc import jwk
 
 from cards import forge
 from cards.forge import NOW, ORIGIN, by, entry, header, hmac_with, key, public, signed
+from counts import count
 from dialects import strategies
 from dragoman.core.errors import CardUntrusted
 from dragoman.dialects.a2a.cards import documents, signatures
@@ -256,7 +256,7 @@ async def test_honest_signatures_of_every_algorithm_hold(name: str, trust: Trust
 
 
 @given(strategies.cards, st.data())
-@settings(max_examples=500 if os.environ.get("DRAGOMAN_FULL") else 40, deadline=None)
+@settings(max_examples=count(10, 40, 500), deadline=None)
 def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
     """Whatever a reader of the altered document would believe, it is what was signed."""
     maker = signatures.key_in(ED)
@@ -277,7 +277,7 @@ def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-@settings(max_examples=100)
+@settings(max_examples=count(20, 100))
 def test_any_bytes_are_a_document_or_are_refused(body: bytes) -> None:
     for raw in (body, b'{"signatures":[' + body + b"]}", b'{"signatures":' + body + b"}"):
         with suppress(Uncanonical):

@@ -93,6 +93,7 @@ async def test_sync() -> None:
         assert (await client.send("dragoman")).text == "dragoman: see volume 8."
 
 
+@pytest.mark.slow  # its agent works for seconds
 async def test_showcase() -> None:
     async with example(SHOWCASE) as client:
         assert (await client.send("hi")).text == "HI"

@@ -110,6 +110,7 @@ def test_tls_to_a_server_without(command: str, answer: bytes, said: Said) -> Non
     assert f"http://127.0.0.1:{port}" in printed
 
 
+@pytest.mark.slow  # each command tries again for two seconds
 @each_command
 def test_plain_http_to_a_server_with_tls(command: str, said: Said) -> None:
     with listening(b"") as port:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -9,8 +11,9 @@ import pytest
 
 from client.auth.http_server import LittleHttp, Request, Response, as_json
 from client.our_server import QUICK, open_server
-from dragoman import Task, connect
+from dragoman import Agent, Task, Turn, connect
 from dragoman.client import RemoteAgent
+from dragoman.testing.served import served
 
 
 async def told(agent: RemoteAgent) -> str:
@@ -26,8 +29,8 @@ async def told(agent: RemoteAgent) -> str:
 
 @pytest.mark.parametrize("path", ["", "/", "/a2a-go", "/.well-known/agent-card.json"])
 async def test_our_own_server_is_spoken_with_where_its_card_says(path: str) -> None:
-    async with open_server() as served:
-        url = served.url + path
+    async with open_server() as running:
+        url = running.url + path
         async with connect(url, dialect="a2a-go", limits=QUICK) as agent:
             assert agent.dialect == "a2a-go"
             assert await told(agent) == "0 1 2 "
@@ -78,3 +81,23 @@ async def test_a_server_that_speaks_nothing_else_is_called_at_its_address(has_ca
 
     async with LittleHttp(respond) as agent:
         assert await sent(f"{agent.url}/") == "found"
+
+
+@pytest.mark.parametrize("path", ["", "/a2a-go"])
+async def test_an_agent_whose_own_path_ends_like_that_of_the_dialect_is_found(path: str) -> None:
+    agents = {"a2a-go": teller("Go"), "other": teller("Other")}
+    async with served(agents) as url:
+        address = f"{url}/agents/a2a-go{path}"
+        async with asyncio.timeout(60), connect(address, dialect="a2a-go", limits=QUICK) as agent:
+            assert await told(agent) == "0 1 2 "
+
+
+def teller(name: str) -> Agent:
+    agent = Agent(name)
+
+    @agent.skill("story")
+    async def story(turn: Turn) -> AsyncIterator[str]:
+        for number in range(int(turn.text)):
+            yield f"{number} "
+
+    return agent

@@ -215,6 +215,7 @@ async def test_a_websocket_follows_no_redirect() -> None:
 # WebSockets.
 
 
+@pytest.mark.slow  # takes four seconds
 async def test_a_reader_that_stops_to_ask_holds_up_nothing() -> None:
     """Far more events than fit between the socket and its reader, who asks something else."""
     async with (
@@ -234,6 +235,7 @@ async def test_a_reader_that_stops_to_ask_holds_up_nothing() -> None:
         assert events.task.text.split() == [str(number) for number in range(900)]
 
 
+@pytest.mark.slow  # silence of two seconds
 async def test_a_silent_stream_stays_open() -> None:
     """The server closes sockets that say nothing for long; a ping in between keeps them."""
     from dragoman import Agent

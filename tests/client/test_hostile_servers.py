@@ -225,6 +225,7 @@ async def test_a_server_that_never_answers_is_given_up(wire: str, streamed: bool
         await refused(url, IMPATIENT, streamed=streamed)
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("wire", ENVELOPES)
 async def test_a_server_that_says_everything_but_the_answer_is_given_up(wire: str) -> None:
     """Each piece in time, and never an end."""

@@ -94,6 +94,7 @@ async def test_a_task_that_is_silent_for_long_is_waited_for(dialect: str, cursor
         await rest
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("dialect", DIALECTS[:2])
 async def test_a_network_that_stalls_is_waited_for(dialect: str) -> None:
     async with behind(dialect) as (agent, proxy, going):
@@ -109,6 +110,7 @@ async def test_a_network_that_stalls_is_waited_for(dialect: str) -> None:
         await rest
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("streams", [True, False], ids=["stream", "polled"])
 async def test_a_server_that_is_away_is_given_time_not_tries(streams: bool) -> None:
     async with behind("a2a-1.0", streams=streams, patience=30) as (agent, proxy, going):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counts import count
 from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Artifact, Data, Message, Role, State, Status, Task, Text
@@ -41,7 +42,7 @@ happenings = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count(50, 200), deadline=None)
 @given(
     log=st.lists(st.tuples(happenings, st.sampled_from(["told", "told", "lost", "again"]))),
     numbered=st.booleans(),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 
+from counts import count
 from dialects import golden, narrow, strategies
 from dialects.pair import CODECS, LINK, Pair
 from dragoman.core.dialect import Dialect
@@ -18,7 +18,7 @@ from dragoman.core.session import Call, Fault, Frame, Result, Update
 
 every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
 every_file = pytest.mark.parametrize("path", golden.files(), ids=lambda path: path.stem)
-thorough = settings(max_examples=200 if os.environ.get("DRAGOMAN_FULL") else 40)
+thorough = settings(max_examples=count(8, 40, 200))
 
 
 @every_file

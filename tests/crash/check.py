@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import closing
@@ -25,6 +24,7 @@ from dragoman.dialects.a2a.v1_0.convert import task_out
 from dragoman.store.codec import unpack_piece, unpack_task
 from dragoman.store.file.format import FileLine, entries_in
 from dragoman.store.sqlite.migrations import scripts
+from waiting import within
 
 
 class Kept(Struct):
@@ -287,9 +287,7 @@ def text_of(task: Task) -> str:
 
 async def settled(loading: asyncio.Task[None], unsettled: Callable[[], int], most: float) -> None:
     """Returns when the load is over and every task rests, or has had time enough to."""
-    until = time.monotonic() + most
-    while (not loading.done() or unsettled()) and time.monotonic() < until:  # noqa: ASYNC110
-        await asyncio.sleep(0.2)  # and looks again
+    await within(most, lambda: loading.done() and not unsettled(), 0.2)
     if loading.done():
         loading.result()
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from crash.client import Client, Down, Event, Lost, Refused, message, sending, state_in
+from waiting import before_again, within
 
 FINAL = frozenset(f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED"))
 WAITING = "TASK_STATE_INPUT_REQUIRED"
@@ -162,7 +163,7 @@ class Load:
         except Refused as exc:
             if not self.is_honest(exc):
                 self.memory.faults.add("refused", f"{kind.__name__}: {exc}")
-        await asyncio.sleep(0.05)  # and tries again
+        await before_again()
 
     def is_honest(self, exc: Refused) -> bool:
         """Whether a refusal is as good as an answer."""
@@ -224,7 +225,7 @@ class Load:
             except Refused as exc:
                 if exc.code != INTERNAL_ERROR or not self.is_honest(exc):
                     raise
-            await asyncio.sleep(0.05)  # and tries again
+            await before_again()
 
     # Long things, followed to their end over any number of crashes.
 
@@ -297,7 +298,7 @@ class Load:
                     tale.hear(event)
         except Lost:
             tale.resumes += 1
-            await asyncio.sleep(0.05)  # and tries again
+            await before_again()
 
     async def _converse(self, tale: Tale, words: list[str]) -> bool:
         """Answers every question; tells whether each word was surely given once."""
@@ -334,12 +335,12 @@ class Load:
 
     async def _arrived(self, task_id: str, message_id: str) -> bool:
         """Whether an answer that was cut off was heard. Time passes until one can tell."""
-        for _ in range(40):
-            await asyncio.sleep(0.1)  # and looks again
+
+        async def heard() -> bool:
             task = await self._surely("GetTask", {"id": task_id})
-            if any(said["messageId"] == message_id for said in task.get("history", ())):
-                return True
-        return False
+            return any(said["messageId"] == message_id for said in task.get("history", ()))
+
+        return bool(await within(4.0, heard, 0.1))
 
 
 def counted(number: int) -> str:

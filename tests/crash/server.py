@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ports import own_port
-from waiting import until
+from waiting import until, within
 
 HERE = Path(__file__).parent
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith(("DRAGOMAN_", "CRASH_"))}
@@ -74,8 +74,9 @@ class Server:
 
     async def ready(self, seconds: float = 120.0) -> None:
         """Returns when it answers."""
-        until = time.monotonic() + seconds
-        while True:
+
+        async def answers() -> bool:
+            assert self.process.poll() is None, self.logged()
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 writer.write(
@@ -83,13 +84,12 @@ class Server:
                 )
                 line = await reader.readline()
                 writer.close()
-                if b" 200 " in line:
-                    return
             except OSError:
-                pass
-            assert self.process.poll() is None, self.logged()
-            assert time.monotonic() < until, f"not ready after {seconds} s\n{self.logged()}"
-            await asyncio.sleep(0.01)  # and looks again
+                return False
+            return b" 200 " in line
+
+        ready = await within(seconds, answers)
+        assert ready, f"not ready after {seconds} s\n{self.logged()}"
 
     def kill(self) -> None:
         """`kill -9`, wherever it stands."""

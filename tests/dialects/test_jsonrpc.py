@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counts import count
 from dragoman.core.errors import PeerMisbehaved, Unparseable
 from dragoman.core.nesting import MAX_CONTAINERS, MAX_DEPTH, unfit
 from dragoman.core.session import Fault
@@ -83,7 +84,7 @@ mixed = st.recursive(
 
 
 @given(mixed, st.integers(0, MAX_DEPTH + 8), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count(50, 300), deadline=None)
 def test_depth_is_counted_whatever_strings_hold(value: object, more: int, object_: bool) -> None:
     for _ in range(more):
         value = {'"[': value} if object_ else [value, "]"]

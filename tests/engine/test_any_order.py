@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counts import count
 from dragoman import Agent, State, Turn
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk, Stamped
@@ -137,14 +138,14 @@ class Play:
             assert self.steps.keys() == {n for n, w in enumerate(self.code) if w == STEP}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count(30, 150), deadline=None)
 @given(CODE, WORLD)
 def test_any_order_of_things(code: list[str], world: list[tuple[int, str]]) -> None:
     asyncio.run(Play(code).run(world))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=count(8, 25), deadline=None)
 @given(code=CODE, world=WORLD)
 def test_any_order_of_things_on_disk(
     kind: str, code: list[str], world: list[tuple[int, str]]
@@ -153,7 +154,7 @@ def test_any_order_of_things_on_disk(
         asyncio.run(Play(code, url_of(kind, Path(folder))).run(world))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count(15, 60), deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=12),
     st.lists(st.integers(0, 20), min_size=1, max_size=4),

@@ -172,7 +172,7 @@ async def test_what_the_store_cannot_keep_ends_the_task(harness: EngineHarness) 
         assert task.text == "a"
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "store_error"}
-        said = "failed say:What the agent said cannot be kept"
+        said = "failed say:The output of the agent cannot be stored"
         assert story(await checked(client, task.id)) == ["opened", "working", "=result:a", said]
         assert (await client.send("go", skill="fine")).text == "fine"
         assert not client.engine.runner.runs
@@ -195,7 +195,7 @@ async def test_what_cannot_be_kept_of_a_quick_task_is_no_completed_task(
 
 
 async def test_who_asks_while_the_store_refuses_is_told_the_truth(memory: EngineHarness) -> None:
-    """The agent says it is done, but that cannot be kept: nobody may hear `completed`."""
+    """The agent says it is done, but that cannot be stored: nobody may see `completed`."""
     agent, go = agent_with_a_fine_skill(), asyncio.Event()
 
     @agent.skill("x", default=True)

@@ -455,7 +455,7 @@ async def test_counts_are_by_state(harness: EngineHarness) -> None:
 async def test_a_store_that_refuses_the_task_refuses_the_call(
     memory: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot be kept is not acknowledged, and the next call works."""
+    """A message that cannot be stored is not acknowledged, and the next call works."""
     caplog.set_level(logging.CRITICAL)
     agent = Agent("Echo")
 
@@ -464,7 +464,7 @@ async def test_a_store_that_refuses_the_task_refuses_the_call(
         return turn.text
 
     async with memory.client(agent) as client:
-        with pytest.raises(Exception, match="cannot be kept"):
+        with pytest.raises(Exception, match="cannot be stored"):
             await client.send("\ud800")
         assert (await client.list()).total == 0
         assert (await client.send("fine")).text == "fine"

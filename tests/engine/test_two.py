@@ -195,6 +195,7 @@ async def test_a_cancel_is_enforced_against_a_deaf_run_elsewhere(shared: EngineH
         assert terminals(await checked(one, task.id)) == [State.CANCELED]
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_cancel_is_enforced_against_a_process_that_sleeps(shared: EngineHarness) -> None:
     """Its keeper is stopped: it sees nothing, beats no more, and its lease still holds."""
     trip = Trip()

@@ -25,6 +25,7 @@ def forms() -> Agent:
     return agent
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_an_audit_log_that_cannot_be_written_keeps_no_other_task_from_expiring(
     harness: EngineHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

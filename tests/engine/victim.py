@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dragoman import Agent, Turn
 from dragoman.testing import Client
+from waiting import forever
 
 STEPS = 6
 
@@ -50,7 +51,7 @@ async def main(url: str, folder: Path) -> None:
         tasks = [await client.send(name, skill="work", wait=False) for name in "ab"]
         (folder / "acked").write_text(" ".join([waiting.id, *(task.id for task in tasks)]))
         (folder / "pid").write_text(str(os.getpid()))
-        await asyncio.sleep(600)  # until it is killed
+        await forever()  # until it is killed
 
 
 if __name__ == "__main__":

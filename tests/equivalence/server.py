@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Limits, Server, Settings
+from waiting import forever
 
 BODY = 64 * 1024
 """What a request may hold here, in bytes."""
@@ -74,7 +74,7 @@ def make_agent() -> Agent:
     @agent.skill("slow")
     async def slow(turn: Turn) -> str:
         await turn.say("begun")
-        await asyncio.sleep(30)  # until it is canceled
+        await forever()  # until it is canceled
         return "never"
 
     @agent.skill("several")

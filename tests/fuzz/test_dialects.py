@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counts import count
 from dialects import golden
 from dialects.pair import CODECS
 from dragoman.core.dialect import Dialect
@@ -22,7 +22,7 @@ from dragoman.dialects.a2a.cards.documents import card_in
 from dragoman.dialects.sse import SseParser
 
 every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
-often = settings(max_examples=1000 if os.environ.get("DRAGOMAN_FULL") else 60)
+often = settings(max_examples=count(12, 60, 1000))
 
 TARGETS = [
     *("POST /", "POST /message:send", "POST /message:stream", "POST /v1/message:send"),

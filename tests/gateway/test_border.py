@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from dragoman import Task, connect
+from dragoman import State, Task, connect
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.net.http.asgi import Receive, Scope, Send
 from dragoman.net.http.granian_server import GranianServer, bind
@@ -21,8 +21,10 @@ from dragoman.server.app import App
 from dragoman.server.engines import engines_for
 from dragoman.server.serve import wind_down
 from dragoman.settings import Settings
+from dragoman.testing.served import served
 from gateway.behind import DIALECTS, gateway, section, settings, worker
 from ports import own_port
+from waiting import until
 
 LIMIT = 240.0
 CANARY = "canary"
@@ -101,3 +103,28 @@ async def test_nothing_that_a_caller_shows_reaches_an_agent(tmp_path: Path, dial
         assert [
             each for each in seen if CANARY in each or "alice" in each or "x-custom" in each
         ] == []
+
+
+@pytest.mark.parametrize("dialect", ["iat", "iat-ws"])
+async def test_a_refused_signature_leads_the_operator_to_agent_id(
+    tmp_path: Path, dialect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        asyncio.timeout(120),
+        served(worker(), settings(tmp_path, name="someone")) as url,
+        gateway(
+            {"worker": section(tmp_path, url, dialect) | {"agent_id": ""}},
+            settings(tmp_path),
+            wait=False,
+        ) as door,
+        connect(door.url) as caller,
+    ):
+        task = await caller.send("hi")
+        assert isinstance(task, Task)
+        assert task.state is State.FAILED
+        assert task.status.message is not None
+        assert "agent_id" not in task.status.message.text
+        hint = "signed for 'worker': agent_id in [agents.worker] is the name that the agent has"
+        await until(lambda: hint in caplog.text)
+        (address,) = door.upstream("worker").pool.addresses
+        await until(lambda: hint in address.last_error)

@@ -66,7 +66,7 @@ async def test_an_agent_that_comes_late_is_there_then(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(LIMIT),
         gateway(sections, settings(tmp_path), wait=False) as door,
-        connect(door.at("late"), limits=ClientLimits(patience=1.0)) as caller,
+        connect(door.at("late"), limits=ClientLimits(patience=1.0, backoff_most=0.1)) as caller,
     ):
         assert caller.card.name == "late"
         with pytest.raises(DragomanError, match="cannot be reached") as away:

@@ -157,6 +157,7 @@ async def test_an_agent_that_forgot_its_tasks_is_told_apart(tmp_path: Path) -> N
         assert reason(await caller.send("go")) == "task_lost"
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_an_agent_that_freezes_ends_with_its_time(tmp_path: Path) -> None:
     async def script(method: str, params: dict[str, Any]) -> AsyncIterator[Any]:
         await forever()

@@ -165,7 +165,7 @@ async def test_a_name_that_is_taken_is_refused_and_never_replaced(people: dict[s
         ({"name": "one", "url": FAR, "urls": [f"{FAR}/{n}" for n in range(16)]}, "addresses"),
         ({"name": "one", "url": FAR, "admin": True}, "unknown field"),
         ({"url": FAR}, "name"),
-        ([], "not readable"),
+        ([], "registration is not valid"),
     ],
 )
 async def test_a_wrong_registration_is_told_what_is_wrong(
@@ -198,6 +198,7 @@ async def test_one_token_cannot_fill_the_registry(people: dict[str, Any]) -> Non
         assert (await running.register("bob", "bobs")).status_code == 200
 
 
+@pytest.mark.slow  # a lease of two seconds
 async def test_a_lease_that_is_not_renewed_ends(
     people: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dragoman import Agent, State, Task, connect
+from dragoman import Agent, State, Task, Turn, connect
 from dragoman.client.agent import RemoteAgent
+from dragoman.client.credentials import SharedSecret
 from dragoman.core.events import ArtifactChunk, Noted, Stamped, StateChanged
 from dragoman.core.extensions import PROGRESS, WORK
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Blob
 from dragoman.testing.served import served
-from gateway.behind import DIALECTS, Gateway, gateway, section, settings, worker
+from gateway.behind import DIALECTS, SECRET, Gateway, gateway, section, settings, worker
 from ports import own_port
 from waiting import until
 
@@ -106,6 +109,34 @@ async def test_a_cancel_travels_down(tmp_path: Path, dialect: str) -> None:
         await canceled.wait()
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_that_the_agent_cancels_is_canceled_with_a_reason(
+    tmp_path: Path, dialect: str
+) -> None:
+    agent, begun = worker(), list[str]()
+
+    @agent.skill("endless")
+    async def endless(turn: Turn) -> None:
+        begun.append(turn.task_id)
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(240), between(tmp_path, dialect, agent) as (caller, door):
+        task = await caller.send("go", skill="endless", wait=False)
+        assert isinstance(task, Task)
+        await until(lambda: begun)
+        await door.upstream("worker").cancel(begun[0])
+        task = await until(lambda: _final(caller, task))
+        assert task.state is State.CANCELED
+        assert task.status.message is not None
+        assert task.status.message.text.endswith("canceled the task")
+        assert (task.status.message.metadata or {}).get("reason") == "agent_canceled"
+
+
+async def _final(caller: RemoteAgent, task: Task) -> Task | None:
+    task = await caller.get(task)
+    return task if task.state in FINAL else None
+
+
 async def _works(caller: RemoteAgent, task: Task) -> bool:
     return (await caller.get(task)).state is State.WORKING
 
@@ -168,6 +199,22 @@ async def test_the_card_is_theirs_at_our_address(tmp_path: Path) -> None:
         assert "echo" in {skill.id for skill in card.skills}
         assert next(skill.tags for skill in card.skills if skill.id == "echo") == ("loud",)
         assert all(each.url.startswith(door.url) for each in card.interfaces)
+
+
+@pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "iat"])
+async def test_the_only_agent_is_at_its_name_as_well(tmp_path: Path, dialect: str) -> None:
+    async with asyncio.timeout(120), between(tmp_path, "a2a-1.0") as (caller, door):
+        address = f"{door.url}/agents/worker"
+        options: dict[str, Any] = {"dialect": dialect}
+        if dialect == "iat":
+            options = {"auth": SharedSecret(SECRET, to="worker")}
+            address = f"iat+{address}/iat"
+        async with connect(address, **options) as named:
+            assert named.card.name == "Worker"
+            task = await named.send("hi")
+        assert isinstance(task, Task)
+        assert (task.state, task.text) == (State.COMPLETED, "HI")
+        assert (await caller.send("hi")).text == "HI"
 
 
 async def test_a_skill_that_is_not_there_is_refused_without_a_task(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from gateway.behind import settings, worker
 from iat.team import SECRET, WAYS, registering
 from net.iat.sub_agent import signed
 from server.two_agents import TwoAgents, desk, serving
-from waiting import until
+from waiting import stays, until
 
 
 @asynccontextmanager
@@ -115,6 +115,7 @@ async def everything(caller: Any) -> None:
     assert (await caller.cancel(task)).state is State.CANCELED
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("way", WAYS)
 async def test_one_that_leaves_is_listed_as_offline_and_calls_may_be_repeated(
     tmp_path: Path, way: str
@@ -197,7 +198,7 @@ async def test_a_name_that_the_file_takes_later_stays_the_files(tmp_path: Path) 
         host = door.app.service(HostService).agent
         assert isinstance(host, Host)
         await until(lambda: not host.agents)
-        await asyncio.sleep(1.0)  # it would be removed in this time
+        await stays(lambda: "worker" in door.app.mounts, 1.0)  # it would be removed in this time
         async with connect(f"{door.url}/agents/worker") as caller:
             assert (await caller.send("x")).text == "file x"
 

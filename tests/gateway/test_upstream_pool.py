@@ -301,6 +301,7 @@ async def _has_text(caller: RemoteAgent, task: Task) -> bool:
     return bool((await caller.get(task)).text)
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_a_restarted_gateway_follows_a_task_at_its_address(tmp_path: Path) -> None:
     own = settings(tmp_path, store=f"sqlite:///{tmp_path}/gateway.db")
     async with asyncio.timeout(120), doors(tmp_path, "a", "b") as found:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from cli.run import AGENT, Served, serving
 from dragoman import Agent, Turn, connect
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.testing.served import served
 from waiting import until
+
+pytestmark = pytest.mark.slow  # starts processes
 
 DESK = AGENT.replace("Tester", "Desk")
 

@@ -53,11 +53,9 @@ async def registered(host_url: str, name: str, endpoint: str) -> int:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("away", [False, True])
 async def test_an_address_without_a_name_does_not_get_that_of_a_registered_agent(
-    tmp_path: Path, way: str, away: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, way: str, away: bool
 ) -> None:
     """Not even while the agent is away, as long as its session is not over."""
-    monkeypatch.setattr("dragoman.iat.registration.FIRST", 0.5)  # as in a real host
-    monkeypatch.setattr("dragoman.iat.registration.MOST", 1.0)
     with running(Later("worker")) as liar:
         assert isinstance(liar, Later)
         host = engine_host(agents=[liar.url], pulse=1.0)

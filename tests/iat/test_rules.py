@@ -173,6 +173,7 @@ async def _register(socket: Any, name: str) -> str:
     return str(envelope_in(_bytes(await socket.recv())).payload["session_token"])
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("way", WAYS)
 async def test_in_a_ring_of_three_hosts_a_message_dies(tmp_path: Path, way: str) -> None:
     hosts = [Host(name, patience=5) for name in ("one", "two", "three")]
@@ -266,6 +267,7 @@ async def test_three_missed_pulses_are_offline() -> None:
         await host.find("away")
 
 
+@pytest.mark.slow  # takes three seconds
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_joined_agent_registers_again_when_the_host_comes_back(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch

@@ -129,6 +129,7 @@ async def test_every_agent_hears_that_the_host_goes(tmp_path: Path) -> None:
         told_soon(await asyncio.wait_for(asyncio.gather(*heard), 60), began)
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_a_host_with_work_under_way_does_not_keep_its_agents_waiting(tmp_path: Path) -> None:
     """The run gets its grace, three seconds; the agents are told before that."""
     host = engine_host()

@@ -148,6 +148,7 @@ class Probed:
             await forever()
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_one_look_does_for_some_seconds_and_not_for_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

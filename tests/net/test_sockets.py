@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from counts import count
 from dragoman.core.errors import PeerUnreachable
 from dragoman.net.http.deadlines import Deadlines
 from dragoman.net.http.granian_server import GranianServer, bind
@@ -21,7 +21,7 @@ from dragoman.net.websocket.writer import WebSocketWriter
 from dragoman.settings import Limits
 from waiting import stays
 
-FRAMES = 200_000 if os.environ.get("DRAGOMAN_FULL") else 10_000
+FRAMES = count(2_000, 10_000, 200_000)
 
 
 class Echo:

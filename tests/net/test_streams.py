@@ -103,6 +103,7 @@ async def test_an_error_after_it_is_an_event() -> None:
         await open_streams(home, 0)
 
 
+@pytest.mark.slow  # silence of three seconds
 async def test_silence_is_filled_with_comments() -> None:
     async with open_server() as home:
         heard = await home.raw(stream("wait"), wait=3)

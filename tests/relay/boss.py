@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dragoman import Agent, Task, Turn
 from dragoman.testing import Client
-from waiting import until
+from waiting import forever, until
 
 
 def boss_in(folder: Path, address: str) -> Agent:
@@ -23,7 +23,7 @@ def boss_in(folder: Path, address: str) -> Agent:
         task = await turn.agent(address).send("work", skill="work")
         (folder / "returned").touch()
         if not (folder / "gate").exists():
-            await asyncio.sleep(600)  # until it is killed
+            await forever()  # until it is killed
         return f"got {task.text}"
 
     @agent.skill("asks")
@@ -62,7 +62,7 @@ async def main(store: str, folder: Path, address: str, skill: str) -> None:
         (folder / "acked").write_text(task.id)
         await until(lambda: noted(client, task.id))
         (folder / "noted").touch()
-        await asyncio.sleep(600)  # until it is killed
+        await forever()  # until it is killed
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ async def test_the_answer_to_a_question_does_not_wait_for_what_comes_of_it(diale
         assert (await caller.get(task)).text == "Rome"
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_a_cancel_after_a_restart_reaches_the_other_agent(tmp_path: Path) -> None:
     started, canceled = asyncio.Event(), asyncio.Event()
     worker = Agent("Worker")

@@ -46,9 +46,10 @@ from dragoman.dialects.a2a.version import RpcMethod, Version, own_method
 from dragoman.dialects.iat import IatCaller
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
+from dragoman.security.call_policy import CallPolicy
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
-from dragoman.settings import Server, Settings
+from dragoman.settings import PolicyRule, Server, Settings
 from security.issuer import AUDIENCE, ISSUER, Issuer
 from waiting import turns
 
@@ -433,7 +434,12 @@ def shared_issuer() -> Issuer:
 
 @asynccontextmanager
 async def open_server(
-    folder: Path, agent: Agent | None = None, log_fd: int = 2, **sections: Any
+    folder: Path,
+    agent: Agent | None = None,
+    log_fd: int = 2,
+    policy: CallPolicy | None = None,
+    policy_rules: tuple[PolicyRule, ...] = (),
+    **sections: Any,
 ) -> AsyncIterator[GuardedServer]:
     """A server with tokens of an issuer, over HTTP and gRPC, on free ports."""
     issuer = shared_issuer()
@@ -441,12 +447,14 @@ async def open_server(
         issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(folder), tenant_claim="org"
     )
     server = Server(store="memory:", grpc_port=0, allow_private=True, grpc=True)
-    settings = Settings(**{"server": server, "auth": {"sso": scheme}, **sections})
+    settings = Settings(
+        **{"server": server, "auth": {"sso": scheme}, "policy": policy_rules, **sections}
+    )
     agent = agent or make_agent()
     sock = bind("127.0.0.1", 0)
     base = address(sock)
     engine = engine_for(agent, settings)
-    app = App(agent, engine, settings, Log("debug", fd=log_fd), base)
+    app = App(agent, engine, settings, Log("debug", fd=log_fd), base, policy=policy)
     await app.start()
     listener = GranianServer(app, sock, settings.limits)
     listener.begin()

@@ -14,11 +14,12 @@ from cli.run import dragoman as run
 from dragoman import Agent, Turn
 from dragoman.core.errors import StoreError, TaskNotFound
 from dragoman.core.events import Opened
-from dragoman.core.model import Data, Hook, Message, Role, State, Task, Text
+from dragoman.core.model import Blob, Data, Hook, Message, Role, State, Task, Text
 from dragoman.core.operations import GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.engine import Engine
-from dragoman.settings import EngineSettings, Retention
+from dragoman.files import FileDoor
+from dragoman.settings import EngineSettings, Retention, Settings
 from dragoman.store import open_store
 from dragoman.store.interface import AdminFilter, Scope, Store
 from dragoman.testing.stores import HandClock, StoreFixture
@@ -155,6 +156,7 @@ async def test_retention_of_a_tenant(url: str) -> None:
         await engine.stop(0)
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_retention_keeps_its_own_time(url: str) -> None:
     """Tasks that go after a second are not there for an hour."""
     rules = [Retention(tenant="acme", keep_tasks=1)]
@@ -172,6 +174,24 @@ async def test_retention_keeps_its_own_time(url: str) -> None:
         await until(gone, 60)
     finally:
         await engine.stop(0)
+
+
+@pytest.mark.slow  # starts processes
+async def test_the_command_erases_the_files_that_a_task_offered(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    known = Settings()
+    door = FileDoor(replace(known, server=replace(known.server, store=url)), "http://test")
+    store = open_store(url)
+    engine = Engine(agent, store)
+    await engine.start()
+    mine = await send(engine, ALICE, "one")
+    theirs = await send(engine, Context(principal="carol"), "two")
+    for task in (mine, theirs):
+        await door.offer(Blob(task.id.encode()), task_id=task.id)
+    await engine.stop(0)
+    run("data", "erase", "--principal", "alice", "--store", url, "--yes", cwd=tmp_path)
+    (left,) = door.stored.folder.glob("*/*")
+    assert theirs.id.encode() in left.read_bytes()
 
 
 @pytest.mark.slow  # starts processes

@@ -13,6 +13,7 @@ from dragoman.security.outbound import connection_pool
 from dragoman.security.outbound.failures import was_sent
 from dragoman.security.outbound.guarded_http import Unreachable
 from security.raw_server import LIMIT, OK, Peer, Server, client, get, on_both_loops, polite, says
+from waiting import turns, until
 
 
 @on_both_loops
@@ -51,20 +52,20 @@ async def test_a_connection_that_is_not_to_be_used_again_is_not(answer: bytes) -
 @on_both_loops
 async def test_an_answer_nobody_asked_for_is_not_taken_for_the_next() -> None:
     """It comes when the connection is unused, so it ends the connection."""
-    late = asyncio.Event()
+    late, came = asyncio.Event(), asyncio.Event()
 
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.answer(OK)
         await late.wait()
         await peer.answer(OK.replace(b"hi", b"no"))
+        came.set()
         await polite(peer)
 
     async with Server(talk) as server, client() as http:
         assert (await get(http, server.url)).body == b"hi"
         late.set()
-        for _ in range(20):  # so that it is there, seen by the event loop or not
-            await asyncio.sleep(0.001)  # turns of the loop, in which it may arrive
+        await asyncio.wait_for(came.wait(), LIMIT)  # seen by the event loop or not
         assert (await get(http, server.url)).body == b"hi"
         assert len(server.peers) == 2
 
@@ -136,7 +137,6 @@ async def test_a_connection_the_server_has_closed_is_not_used_again() -> None:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
             assert (await get(http, url)).body == b"hi"
             assert closed.wait(LIMIT)
-            time.sleep(0.01)  # noqa: ASYNC251  # the event loop is to see nothing of it
             assert (await get(http, url)).body == b"hi"
     finally:
         thread.join(LIMIT)
@@ -148,12 +148,15 @@ async def test_a_connection_the_server_has_closed_is_not_used_again() -> None:
 async def test_no_more_connections_than_allowed_and_the_rest_waits_its_turn() -> None:
     going, most = 0, 0
 
+    def both() -> bool:
+        return most == 2
+
     async def talk(peer: Peer) -> None:
         nonlocal going, most
         while await peer.request():
             going += 1
             most = max(most, going)
-            await asyncio.sleep(0.005)  # its work
+            await until(both)
             going -= 1
             await peer.answer(OK)
 
@@ -269,10 +272,14 @@ async def test_an_answer_that_comes_before_the_request_is_whole_is_taken() -> No
     async def talk(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
-        await asyncio.sleep(LIMIT)  # until the client leaves
+        await taken.wait()
 
+    taken = asyncio.Event()
     async with Server(talk) as server, client() as http:
-        reply = await http.request("POST", server.url, body=bytes(64 << 20), seconds=LIMIT)
+        try:
+            reply = await http.request("POST", server.url, body=bytes(64 << 20), seconds=LIMIT)
+        finally:
+            taken.set()
         assert reply.status == 413
 
 
@@ -303,7 +310,7 @@ async def test_closing_ends_what_is_open() -> None:
     async with Server(silent) as server, client() as http:
         asked = asyncio.ensure_future(get(http, server.url))
         await server.connected(1)
-        await asyncio.sleep(0.01)  # before or after its request, both must end
+        await turns(3)  # before or after its request, both must end
         await http.close()
         with pytest.raises(Unreachable):
             await asyncio.wait_for(asked, LIMIT)

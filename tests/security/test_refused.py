@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from dragoman.core.auth_schemes import Secret
+from dragoman.net.http import request_body
 from dragoman.net.http.request_body import LEFT_HTTP2, LEFT_SIZE
 from dragoman.settings import Iat, Limits
 from security.guarded_server import GuardedServer, open_server
@@ -78,9 +79,11 @@ os.environ["TEST_IAT_SECRET_OF_REFUSED"] = "a-secret-of-iat-that-is-long-enough"
 
 
 @asynccontextmanager
-async def open_strict_server(folder: Path, path: str) -> AsyncIterator[GuardedServer]:
+async def open_strict_server(
+    folder: Path, path: str, **limits: float
+) -> AsyncIterator[GuardedServer]:
     sections: dict[str, Any] = {
-        "limits": Limits(hello_size=SMALL) if path == "/iat" else Limits(body_size=SMALL),
+        "limits": Limits(**{"hello_size" if path == "/iat" else "body_size": SMALL}, **limits),
         "iat": Iat(secret=Secret(env="TEST_IAT_SECRET_OF_REFUSED")),
     }
     async with open_server(folder, **sections) as server:
@@ -122,9 +125,14 @@ async def test_a_body_that_is_a_little_too_large_leaves_the_connection_as_it_is(
 @PATHS
 @CHUNKED
 async def test_a_body_that_is_much_too_large_ends_the_connection_and_the_answer_says_so(
-    tmp_path: Path, path: str, code: int, chunked: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, code: int, chunked: bool
 ) -> None:
-    async with open_strict_server(tmp_path, path) as server, line(server) as (reader, writer):
+    """At once, not when it is found to be idle."""
+    monkeypatch.setattr(request_body, "LEFT_TIME", 0.2)
+    async with (
+        open_strict_server(tmp_path, path, head_time=3600) as server,
+        line(server) as (reader, writer),
+    ):
         writer.write(head_of(server, path, 10 * LEFT_SIZE, chunked=chunked))
         if chunked:  # and it never ends
             writer.write(b"%x\r\n%b\r\n" % (2 * SMALL, b" " * 2 * SMALL))
@@ -138,12 +146,14 @@ async def test_a_body_that_is_too_slow_ends_the_connection_and_the_answer_says_s
     tmp_path: Path,
 ) -> None:
     async with (
-        open_server(tmp_path, limits=Limits(body_idle=0.3)) as server,
+        open_server(tmp_path, limits=Limits(body_idle=0.3, head_time=3600)) as server,
         line(server) as (reader, writer),
     ):
         writer.write(head_of(server, "/", 100, chunked=False) + b"{")
         status, told = await heard(reader)
         assert (status, b"connection: close" in told) == (408, True)
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
 
 
 @PATHS

@@ -166,7 +166,7 @@ async def test_a_call_to_the_root_that_names_no_tenant_is_told_so(people: dict[s
 @pytest.mark.parametrize(
     ("naming", "said"),
     [
-        (Naming(host="alpha.example"), "is that of alpha already"),
+        (Naming(host="alpha.example"), "already belongs to alpha"),
         (Naming(host="A.example:80"), "without a port"),
         (Naming(tenant="acme"), "leads to alpha already"),
         (Naming(tenant="beta"), "the name of another agent"),

@@ -113,6 +113,7 @@ async def test_the_agent_with_the_least_to_do_is_asked() -> None:
             assert (await stream.result()).text.endswith("wait")
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_an_agent_that_is_away_is_not_asked() -> None:
     async with serving(three()) as running, connect(at(running), allow_private=True) as agent:
         await agent.send("hi")

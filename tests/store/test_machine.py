@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from counts import FULL, count
 from dragoman.core.errors import Conflict, Fenced, TaskFinished
 from dragoman.core.events import Ask, Asked, Stamped, StateChanged
 from dragoman.core.model import Role, State
@@ -22,7 +22,6 @@ from dragoman.store.interface import Claim, Existing, Filter, Idempotency, Input
 from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, said
 
-FULL = os.environ.get("DRAGOMAN_FULL") == "1"
 LEASE = 1000
 WORKERS = ("w1", "w2", "w3")
 PAUSES = {n: min(30_000, 1000 * 2 ** (n - 1)) for n in range(1, 100)}
@@ -398,7 +397,7 @@ class FileMachine(Machine):
 
 for machine, examples in ((Machine, 40), (SqliteMachine, 15), (FileMachine, 15)):
     machine.TestCase.settings = settings(
-        max_examples=examples * 40 if FULL else examples,
+        max_examples=count(examples // 3, examples, examples * 40),
         stateful_step_count=80 if FULL else 30,
         deadline=None,
         suppress_health_check=list(HealthCheck),

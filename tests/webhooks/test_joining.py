@@ -102,6 +102,7 @@ async def test_what_waits_is_told_once(store: str, tmp_path: Path) -> None:
         assert last["artifacts"][0]["parts"][0]["text"].count(" ") == 50
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_task_that_grows_is_not_posted_again_and_again() -> None:
     chunks, size = 300, 5_000
     async with Receiver() as receiver, Talking() as running:

@@ -14,7 +14,7 @@ import pytest
 
 from crash.client import Client, Lost, message
 from crash.server import Server
-from waiting import until
+from waiting import before_again, until
 from webhooks.receiver import Heard, Receiver
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
@@ -69,7 +69,7 @@ async def opened(client: Client, url: str, n: int) -> None:
         try:
             await client.call("SendMessage", params, idempotency_key=f"k{n}")
         except Lost:
-            await asyncio.sleep(0.05)  # and tries again
+            await before_again()
         else:
             return
 

@@ -234,6 +234,7 @@ async def _given(host: Host, query: str, wish: Any) -> Any:
     return await host.peer.call(GetTask(task_id=task.id), OPERATOR)
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_wide_host_takes_nothing_from_a_narrow_agent(
     tmp_path: Path, root: Path, way: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +21,7 @@ from dragoman.workspace import Space, space_of
 
 from .parameters import Params
 from .remote_calls import StartedCall
+from .skill import Shape, Skill
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,12 +32,12 @@ MODES = ("text/plain", "application/json")
 `security.card_enforcement`."""
 
 _ABOUT = {
-    CURSOR: "SSE events carry their place in the task's log; Last-Event-ID resumes behind it",
-    IDEMPOTENCY: "A send with the same Idempotency-Key header is done once",
+    CURSOR: "SSE events carry their place in the task's log; Last-Event-ID resumes after it",
+    IDEMPOTENCY: "A send with the same Idempotency-Key header is executed once",
     WORK: "Thoughts, logs and usage of a run, for callers that activate it; "
     "progress and questions carry data under its name for everyone",
     TRANSITIONS: "The states a task was in, for callers that activate it",
-    SKILLS: "JSON Schemas of what the skills take and give",
+    SKILLS: "JSON Schemas of the parameters and results of the skills",
 }
 
 
@@ -56,64 +56,6 @@ def own_extensions(extensions: Iterable[cards.Extension]) -> dict[str, cards.Ext
     return found
 
 
-class Shape(Enum):
-    """The kinds of functions that a skill can be."""
-
-    COROUTINE = "async function"
-    GENERATOR = "async generator"
-    PLAIN = "function in a thread"
-    PLAIN_GENERATOR = "generator in a thread"
-
-    @property
-    def threaded(self) -> bool:
-        """Returns whether a function of this kind holds a thread while it runs."""
-        return self in (Shape.PLAIN, Shape.PLAIN_GENERATOR)
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> Shape:
-        """Returns the kind of a function."""
-        if inspect.isasyncgenfunction(function):
-            return cls.GENERATOR
-        if inspect.iscoroutinefunction(function):
-            return cls.COROUTINE
-        return cls.PLAIN_GENERATOR if inspect.isgeneratorfunction(function) else cls.PLAIN
-
-
-class Skill(Struct, frozen=True, kw_only=True):
-    """A skill: a function of the author, and how it is run."""
-
-    id: str
-    """The id by which callers choose the skill."""
-    name: str
-    description: str
-    function: Callable[..., Any]
-    params: Params
-    shape: Shape
-    tags: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
-    input_modes: tuple[str, ...] = ()
-    """The media types that it reads; empty means those of the agent."""
-    output_modes: tuple[str, ...] = ()
-    may_reply: bool = False
-    """Whether it may answer with a message instead of a task."""
-    join: float = 0.0
-    """The seconds for which chunks are joined into one event; 0 joins nothing."""
-    on_crash: Literal["resume", "fail"] = "resume"
-    """What happens to a task whose process died: it runs again, or it fails."""
-    max_attempts: int = 10
-    timeout: float = 3600.0
-    """The seconds of work after which a run is ended."""
-    cancel_grace: float = 10.0
-    """The seconds that a canceled run has to end by itself."""
-    scopes: tuple[str, ...] = ()
-    """The scopes that a caller needs to use the skill, beside those of the agent."""
-    extended: bool = False
-    """Whether the skill stands only on the extended card, for callers that may use it."""
-    anonymous: bool = False
-    """Whether callers without credentials may use the skill of an agent that otherwise requires
-    them."""
-
-
 class Method(Struct, frozen=True, kw_only=True):
     """A function that answers calls beyond the protocol (A2A 0.3 §3.5.5)."""
 
@@ -124,7 +66,7 @@ class Method(Struct, frozen=True, kw_only=True):
 
 
 class Agent:
-    """An agent: make one with `Agent(name)`, and put `@agent.skill(...)` over its functions."""
+    """An agent. Its skills are functions with the decorator `@agent.skill(...)`."""
 
     def __init__(
         self,
@@ -163,8 +105,8 @@ class Agent:
         self.scopes = tuple(scopes)
         """The scopes that every caller needs."""
         self.anonymous = tuple(anonymous)
-        """Operations (by their A2A 1.0 names), methods and skills that need no credentials, where
-        all else does; `server.anonymous` of the settings replaces them."""
+        """Operations (by their A2A 1.0 names), methods and skills that need no credentials, while
+        everything else does. `server.anonymous` of the settings replaces them."""
         self.extensions = own_extensions(extensions)
         """The extensions of the author, by URI."""
         self.streaming, self.push, self.may_extend = streaming, push, extended_card
@@ -247,11 +189,11 @@ class Agent:
         return add
 
     def authorize(self, function: F) -> F:
-        """Makes a function the one that decides who may do what, in every binding.
+        """Registers the function that authorizes callers, in every binding.
 
         It is called as `function(caller, operation, skill, task)` with the caller's `Context`, the
-        operation, and the ids of skill and task as far as they are known; it raises `Forbidden`,
-        or gives False, to refuse. It may be async.
+        operation, and the ids of skill and task as far as they are known. To refuse, it raises
+        `Forbidden` or returns False. It may be async.
         """
         if self.authorizer is not None:
             raise ConfigError(f"Agent `{self.name}` has two functions that authorize")
@@ -259,10 +201,10 @@ class Agent:
         return function
 
     def extended_card(self, function: F) -> F:
-        """Makes a function the one that writes the extended card: `function(caller) -> Card`.
+        """Registers the function that creates the extended card: `function(caller) -> Card`.
 
-        Start from `agent.card()`; addresses, schemes, capabilities and the agent's extensions are
-        filled in. It may be async. None says that there is none for this caller.
+        It can start from `agent.card()`; addresses, schemes, capabilities and the agent's
+        extensions are filled in. It may be async, and may return None for a caller without one.
         """
         if not self.may_extend:
             raise ConfigError(f"Agent `{self.name}` has its extended card switched off")
@@ -270,10 +212,10 @@ class Agent:
         return function
 
     def method(self, name: str) -> Callable[[F], F]:
-        """Makes a function answer calls beyond the protocol: `@agent.method("myorg.x/do")`.
+        """Registers a function for calls beyond the protocol: `@agent.method("myorg.x/do")`.
 
-        Its first parameter is who calls (a `Context`), the others are checked like a skill's. The
-        name has a namespace, so that it can never be one of the protocol's own.
+        Its first parameter is the `Context` of the caller; the others are checked like those of a
+        skill. The name must have a namespace, so that it can never be a method of the protocol.
         """
         if not isinstance(name, str) or not _NAMESPACED.fullmatch(name):
             raise ConfigError(
@@ -306,9 +248,17 @@ class Agent:
             return self.skills[self._default]
         if not self.skills:
             raise ConfigError(f"Agent `{self.name}` has no skills; add one with @agent.skill")
-        # A caller that names none must not come upon one that is not shown to everybody.
+        # A caller that names no skill must not get one that is only on the extended card.
         public = (skill for skill in self.skills.values() if not skill.extended)
         return next(public, None) or next(iter(self.skills.values()))
+
+    def recorded_skill(self, skill_id: str) -> Skill | None:
+        """Returns the skill that a stored task has; None if there is no such skill any more."""
+        return self.skills.get(skill_id)
+
+    def skill_asked(self, skill: Skill) -> str:
+        """Returns the id by which callers choose this skill, for policies and the audit log."""
+        return skill.id
 
     def unknown(self, skill_id: str) -> BadParams:
         """Returns the error for a skill that does not exist, or not for this caller."""
@@ -339,7 +289,7 @@ class Agent:
                     description=skill.description,
                     tags=skill.tags,
                     examples=skill.examples,
-                    # Said even where they are the agent's own: some clients insist on them.
+                    # They are listed even if they are the agent's own: some clients require them.
                     input_modes=skill.input_modes or self.input_modes,
                     output_modes=skill.output_modes or self.output_modes,
                 )
@@ -366,33 +316,37 @@ class Agent:
             )
             for uri in uris
         }
-        # An author may say more of one of ours, such as that it is required.
+        # An author may redefine one of ours, for example to make it required.
         return tuple((ours | self.extensions).values())
 
     async def invoke_elsewhere(self, op: Invoke, ctx: Context) -> Json:
         """Answers a method that the agent does not have. An agent whose work is done elsewhere
-        asks there."""
+        overrides this to forward the call."""
         raise UnknownMethod(f"There is no method {op.method[:80]!r}")
 
     def card_changed(self) -> None:
-        """Tells those who serve the agent that its card is another one now."""
+        """Notifies the servers of this agent that its card has changed."""
         for changed in self.on_card_change:
             changed()
 
     async def stop_remote(self, call: StartedCall) -> bool:
-        """Cancels a task that a relay of this agent opened elsewhere. False: whoever can connect
-        to the address can do it, and nothing was done."""
+        """Cancels a task that a relay of this agent opened elsewhere. Returns False, without doing
+        anything, if the task can be canceled by connecting to its address."""
         return False
 
     def serve(self, **options: Any) -> None:
-        """Serves the agent in every dialect until Ctrl-C. Options are those of `dragoman serve`."""
-        from dragoman.server.serve import serve  # the one look up the layers: the shortest start
+        """Serves the agent in every dialect until Ctrl-C. The options are those of `dragoman
+        serve`."""
+        from dragoman.server.serve import serve  # the one import from a higher layer, for brevity
 
         serve(self, **options)
 
     def join(self, host: str, **options: Any) -> None:
-        """Registers with an IAT host and works for it until Ctrl-C; registers again by itself. A
-        `ws://` host is dialed and asks over that socket, an `http://` one is told our address."""
+        """Registers with an IAT host and works for it until Ctrl-C. It registers again by itself
+        when the connection breaks.
+
+        A host at `ws://` or `wss://` calls us over the WebSocket that we open, one at `http://` or
+        `https://` at our own address. The options are those of `serve`; any free port is used."""
         self.serve(iat_host=host, **{"port": 0, "grpc": False, **options})
 
     def link(self, agent_id: str, *servers: str, pin: str = "", **options: Any) -> None:

@@ -28,6 +28,10 @@ class Failed(AgentError):
         return self._reason
 
 
+class Canceled(Failed):
+    """The agent elsewhere that did the work has canceled it, although nobody asked here."""
+
+
 class CallRefused(AgentError):
     """The agent refuses the call: its caller gets `error` if there is no task yet, else the task
     fails with it."""

@@ -8,8 +8,9 @@ from dragoman.core.model import Json
 from dragoman.core.operations import Invoke
 from dragoman.core.peer import Context
 
-from .agent import Agent, Shape
+from .agent import Agent
 from .parts import builtins_of
+from .skill import Shape
 
 
 async def invoke(agent: Agent, op: Invoke, ctx: Context) -> Json:

@@ -1,16 +1,17 @@
-"""Agents that call agents: what a run remembers of its calls, and who makes them for it.
+"""Calls from one agent to another: the records that a run keeps of its calls, and the interface of
+the code that makes them.
 
-A call leaves two records in the journal of its task. `sent:` is written as soon as it is known
-which task it opened elsewhere, `agent:` when that task has come to rest. So a run that starts again
-gives finished calls their results, goes on with unfinished ones where they are, and whoever cancels
-the task knows what else has to stop, also in another process.
+A call leaves two records in the journal of its task. `sent:` is written as soon as the id of the
+remote task is known, `agent:` when that task has ended or waits. A run that starts again therefore
+gets the results of finished calls and continues unfinished ones, and a cancel in any process finds
+the remote tasks that have to be canceled too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -60,10 +61,12 @@ class AgentClient(Protocol):
     async def send(
         self, *what: object, pass_up: bool = False, key: str = "", **about: Any
     ) -> Task | Message:
-        """Says something: the task when it finishes or asks back, or the agent's direct reply.
+        """Sends a message. Returns the task when it has finished or asks a question, or the agent's
+        direct reply.
 
-        `pass_up` hands what the agent asks to our own caller, and the answers down. `key` is the
-        name of the record, else address and text are. More about the message as the client has it.
+        With `pass_up`, the questions of the agent are passed to our own caller, and the answers
+        back to the agent. `key` is the name of the record; by default it consists of the address
+        and the text. The other options are those of the client.
         """
 
     def stream(
@@ -80,9 +83,10 @@ class AgentClient(Protocol):
     async def call(
         self, skill: str, /, *, pass_up: bool = False, key: str = "", **arguments: Json
     ) -> Json:
-        """Calls a skill with arguments and gives its result, both checked where the card says how.
+        """Calls a skill with arguments and returns its result. Both are checked if the card has
+        schemas for them.
 
-        A task that does not complete raises `PeerRefused`."""
+        Raises `PeerRefused` if the task does not complete."""
 
     async def invoke(self, method: str, /, *, key: str = "", **params: Json) -> Json:
         """Calls a method that the agent has beyond the protocol."""
@@ -119,8 +123,20 @@ class Outside(Protocol):
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a task at another agent. It is no error if the task is over."""
 
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels a task that an earlier run may have opened at another agent, without learning
+        its id."""
+
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
+
+
+@runtime_checkable
+class Relaying(Protocol):
+    """An agent whose tasks follow tasks elsewhere."""
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task elsewhere of a run that did not learn its id."""
 
 
 def outside_of(run: RunApi) -> Outside:

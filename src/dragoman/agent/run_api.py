@@ -10,7 +10,7 @@ from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
 from dragoman.workspace import Folder
 
-from .remote_calls import Outside
+from .remote_calls import Outside, StartedCall
 
 
 class RunApi(Protocol):
@@ -46,7 +46,11 @@ class RunApi(Protocol):
     @property
     def seconds_left(self) -> float: ...
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object: ...
+    resumed: bool
+
+    def before_end(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+    def stop_call(self, call: StartedCall) -> None: ...
 
     def emit(self, event: AnyEvent) -> None: ...
 
@@ -57,6 +61,8 @@ class RunApi(Protocol):
     async def begin(self) -> None: ...
 
     async def record(self, key: str, value: bytes) -> None: ...
+
+    def note(self, key: str, value: bytes) -> None: ...
 
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None

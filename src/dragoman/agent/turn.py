@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Turn:
-    """One run of a skill. Its properties tell what was asked, and its verbs answer."""
+    """One run of a skill. Its properties describe the request, and its methods answer it."""
 
     # Most turns never change these, so they are set on the class: one turn is made per task.
     _messages = 0
@@ -140,7 +140,7 @@ class Turn:
 
     @property
     def workspace(self) -> Workspace:
-        """The only file door given to tools; `Unsupported` if none is granted."""
+        """Returns the folder that tools may use. Raises `Unsupported` if none is granted."""
         return Workspace(self._run.folder())
 
     # Saying.
@@ -168,10 +168,10 @@ class Turn:
         extensions: Iterable[str] = (),
         update_metadata: dict[str, Json] | None = None,
     ) -> None:
-        """Gives a result, or with `append` one more piece of it.
+        """Sends a result, or one more piece of it with `append`.
 
-        Its id is the name, else `result`, `result-2`...; pass `last=False` while more will follow.
-        `metadata` and `extensions` are the artifact's; `update_metadata` goes with this piece only.
+        Its id is its name, or else `result`, `result-2` and so on. Pass `last=False` while more
+        pieces will follow. `update_metadata` belongs to this piece only.
         """
         self._run.emit(
             ArtifactChunk(
@@ -226,10 +226,10 @@ class Turn:
         metadata: dict[str, Json] | None = None,
         extensions: Iterable[str] = (),
     ) -> None:
-        """Answers callers that wait for this task now, while the skill works on.
+        """Answers the callers that wait for this task now, while the skill continues to work.
 
-        They get the task as it stands, with this message if one is given. Streams and webhooks go
-        on, and everyone can ask for the task later.
+        They get the current task, with this message if one is given. Streams and webhooks continue,
+        and callers can get the task later.
         """
         await self._run.detach(self._message_if_any(what, metadata, extensions))
 
@@ -241,7 +241,7 @@ class Turn:
     ) -> None:
         """Completes the task now, with this message in its status.
 
-        Artifacts that were given stay; nothing that is said or returned afterwards counts.
+        Earlier artifacts are kept. Everything that the skill does afterwards is ignored.
         """
         await self._run.complete(self._message_if_any(what, metadata, extensions))
 
@@ -251,9 +251,9 @@ class Turn:
         metadata: dict[str, Json] | None = None,
         extensions: Iterable[str] = (),
     ) -> None:
-        """Answers with a message instead of a task; a skill needs `may_reply=True` for it.
+        """Answers with a message instead of a task. The skill needs `may_reply=True` for this.
 
-        If the task is open already, it is completed with this message.
+        If the task has been created already, it is completed with this message.
         """
         await self._run.reply(self._message(what, metadata, extensions))
 
@@ -262,17 +262,17 @@ class Turn:
     async def ask(
         self, prompt: str, *, key: str = "", details: Json = None, expires: float | None = None
     ) -> Answer:
-        """Asks the caller something and waits for the answer, for days if need be. It survives a
-        restart."""
+        """Asks the caller a question and waits for the answer, for days if necessary. The question
+        survives a restart."""
         message, value = await self._ask(Ask.INPUT, prompt, key, details, expires)
         return Answer.of(message, value)
 
     async def approve(
         self, prompt: str, *, details: Json = None, key: str = "", expires: float | None = None
     ) -> bool:
-        """Asks a person for a yes or a no. Silence is a no; anything else asks again.
+        """Asks a person for a yes or a no, again if the answer is neither. Silence counts as a no.
 
-        The answer is for these details: a run that comes again with others asks again.
+        The answer counts for these details only: a later run with other details asks again.
         """
         words, key = prompt, approval_name(key or prompt, details)
         while True:
@@ -293,7 +293,7 @@ class Turn:
         return Answer.of(message, value)
 
     async def call_tool(self, name: str, /, *, key: str = "", **arguments: Json) -> Json:
-        """Has the caller run one of its tools; `Unsupported` if it offered none of that name.
+        """Has the caller run one of its tools. Raises `Unsupported` if it offers none of that name.
 
         Arguments and result are checked against the schemas of the tool.
         """
@@ -326,9 +326,9 @@ class Turn:
     async def step(
         self, name: str, function: Callable[..., Any], *args: Any, key: str = "", **kw: Any
     ) -> Any:
-        """Calls the function once: its result is recorded, and replayed after a crash.
+        """Calls the function once. Its result is recorded, and replayed after a crash.
 
-        A crash within it may call it again; hand `turn.key(name)` to systems outside.
+        A crash during the call may call it again; `turn.key(name)` is an idempotency key for that.
         """
         record = self._call_key("step", key or name)
         return await run_step(self._run, record, name, function, *args, **kw)
@@ -357,15 +357,14 @@ class Turn:
     # Other agents, and tools.
 
     def agent(self, address: str, **options: Any) -> AgentClient:
-        """Another agent, to be asked as part of this task; options as `connect` has them.
+        """Returns a client of another agent, with the options of `connect`.
 
-        What it is asked is recorded, so that it is asked once, and stops when this task is
-        canceled.
+        Its calls are recorded, so that each is made once, and are canceled with this task.
         """
         return outside_of(self._run).agent(access_of(self), address, options)
 
     def mcp(self, server: str) -> McpClient:
-        """An MCP server of the settings (`[mcp.NAME]`). Calls of its tools are recorded."""
+        """Returns an MCP server of the settings (`[mcp.NAME]`). Calls of its tools are recorded."""
         return outside_of(self._run).mcp(access_of(self), server)
 
     def _message_if_any(

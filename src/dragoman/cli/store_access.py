@@ -21,9 +21,14 @@ StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks are
 R = TypeVar("R")
 
 
+def settings_of(url: str | None) -> config.Settings:
+    """Returns the settings, with the store that is given, if there is one."""
+    return config.load({"store": url}, os.environ)
+
+
 def place_of(url: str | None) -> str:
     """Returns the URL of the store: the one given, or that of the settings."""
-    return config.load({"store": url}, os.environ).server.store
+    return settings_of(url).server.store
 
 
 def opened(url: str | None, work: Callable[[Store], Awaitable[R]], *, create: bool = False) -> R:

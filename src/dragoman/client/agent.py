@@ -16,11 +16,12 @@ from dragoman.core.errors import PeerMisbehaved, PeerRefused
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, State, Task
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.questions import answer_value
+from dragoman.files.download import Progress
 
 from .conversation import Conversation
 from .event_stream import Events
 from .failover import FailoverPeer
-from .files import Files, Progress, Source, parts_to_send
+from .files import Files, Source, parts_to_send
 from .limits import ClientLimits
 
 Paths = list[Path]
@@ -121,6 +122,13 @@ class RemoteAgent:
             return op, self._keyed(key or message.message_id)
 
         return Events(self._remote, begin)
+
+    async def begin(
+        self, op: ops.Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a stream, and the stream of all that follow, for a caller
+        that resumes it itself if it breaks."""
+        return await self._remote.begin(op, ctx)
 
     def watch(self, task: Task | str, cursor: int | None = None) -> Events:
         """Yields the current task and its later events, or the events after a cursor."""
@@ -259,6 +267,12 @@ class RemoteAgent:
         """Returns the content of a part. A link is downloaded through the guarded HTTP client, up
         to a size."""
         return await self._files.fetch(part, max_size=max_size, progress=progress)
+
+    def download(
+        self, url: str, *, max_size: int | None = None, progress: Progress | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields a linked file as it comes, through the guarded HTTP client, up to a size."""
+        return self._files.chunks(url, max_size, progress)
 
     async def save(
         self,

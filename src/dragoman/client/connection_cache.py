@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dragoman.agent.remote_calls import StartedCall, TurnAccess
 from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
@@ -16,6 +16,7 @@ from .agent import RemoteAgent
 from .connect import connect
 from .task_agent import TaskAgent
 
+T = TypeVar("T")
 FRESH = 300.0
 """Seconds after which a card is read again."""
 PLAIN = ("dialect", "prefer", "origins", "extensions", "allow_private", "timeout", "ca")
@@ -38,6 +39,28 @@ class _Wire:
         if self.old and not self.users:
             await self._ends.aclose()
 
+    async def leave(self) -> None:
+        """Ends one use of the connection."""
+        self.users -= 1
+        await self.let_go()
+
+
+class Entered(AbstractAsyncContextManager[T]):
+    """A context of a coroutine that enters it and returns what leaves it. One that is made of a
+    generator costs several times as much."""
+
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(self, enter: Coroutine[Any, Any, tuple[T, Callable[[], Awaitable[None]]]]) -> None:
+        self._enter = enter
+
+    async def __aenter__(self) -> T:
+        value, self._leave = await self._enter
+        return value
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._leave()
+
 
 class ConnectionCache:
     """Implements `agent.remote_calls.Outside` with shared connections.
@@ -59,6 +82,8 @@ class ConnectionCache:
         self._fresh = fresh
         self._closed = False
         self._wires: dict[object, _Wire] = {}
+        self._keys: dict[str, tuple[Mapping[str, Any], object]] = {}
+        """The key in `_wires` of the latest options of each address."""
         self._latest: dict[str, Mapping[str, Any]] = {}
         """The latest options of each address."""
 
@@ -66,7 +91,7 @@ class ConnectionCache:
         """Returns another agent, bound to a task."""
         self._latest[address] = options
         plain: dict[str, Json] = {name: options[name] for name in PLAIN if name in options}
-        return TaskAgent(seat, address, plain, partial(self.reach, address, options), self.stop)
+        return TaskAgent(seat, address, plain, partial(self.reach, address, options))
 
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a remote task. It is no error if the task has ended."""
@@ -75,13 +100,17 @@ class ConnectionCache:
             with suppress(NotCancelable, TaskNotFound, TaskFinished):
                 await agent.cancel(sent.task_id)
 
-    @asynccontextmanager
-    async def reach(
+    def reach(
         self, address: str, options: Mapping[str, Any], *, renew: bool = False
-    ) -> AsyncIterator[RemoteAgent]:
+    ) -> Entered[RemoteAgent]:
         """Returns a connection for the duration of the block. `renew` makes a new one, with the
         card as it is now; the one before serves until then."""
-        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
+        return Entered(self._reached(address, options, renew=renew))
+
+    async def _reached(
+        self, address: str, options: Mapping[str, Any], *, renew: bool
+    ) -> tuple[RemoteAgent, Callable[[], Awaitable[None]]]:
+        key = self._key(address, options)
         wire = self._wires.get(key)
         if renew:
             made = await self._connected(address, options)
@@ -106,11 +135,15 @@ class ConnectionCache:
                 made.old = True
                 await made.let_go()
         wire.users += 1
-        try:
-            yield wire.agent
-        finally:
-            wire.users -= 1
-            await wire.let_go()
+        return wire.agent, wire.leave
+
+    def _key(self, address: str, options: Mapping[str, Any]) -> object:
+        known = self._keys.get(address)
+        if known is not None and known[0] is options:
+            return known[1]
+        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
+        self._keys[address] = options, key
+        return key
 
     async def _connected(self, address: str, options: Mapping[str, Any]) -> _Wire:
         given = dict(options)

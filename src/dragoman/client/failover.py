@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ from dragoman.core.operations import (
 from dragoman.core.peer import ANYONE, Batch, Context
 
 from .limits import ClientLimits
-from .resumable_stream import ALL_HISTORY, ResumableStream
+from .resumable_stream import ALL_HISTORY, ResumableStream, first_connection
 from .retry import READS, Pauses, interface_unusable, not_executed
 from .transports.transport import Transport, with_extensions
 
@@ -208,11 +208,20 @@ class FailoverPeer:
         """Returns a stream that survives broken connections, with its state."""
         return ResumableStream(self, op, self.context(ctx))
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields every event from the first to the last, even if the connection breaks."""
-        async with aclosing(self.follow(op, ctx).batches()) as batches:
-            async for batch in batches:
-                yield batch
+        return self.follow(op, ctx).batches()
+
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a stream, and the stream of all that follow. It is for
+        callers that resume a broken stream themselves, by the number of its last event; the stream
+        of an agent that does not number its events is resumed here."""
+        if self.numbered and self.streams:
+            return await first_connection(self, op, self.context(ctx))
+        steps = self.stream(op, ctx)
+        return await anext(steps, None), steps
 
     async def ping(self) -> None:
         """Returns when the agent answers. In a dialect without a ping it is asked for a task that

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-import re
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from dragoman.agent.parts import json_of, parts_of
-from dragoman.core.errors import AgentMisbehaved, BadParams, PeerRefused, TooLarge, Unauthenticated
+from dragoman.core.errors import AgentMisbehaved, BadParams, TooLarge
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, File, Link, Message, Task, Text
+from dragoman.files.download import Progress, limited_chunks
+from dragoman.files.names import safe_name
 
 from .credentials import Wallet
-from .transports.http import Http, HttpRequest, HttpStream
+from .transports.http import Http, HttpRequest
 
-Progress = Callable[[int, int | None], None]
-"""Called with the number of bytes so far, and the total if it is known."""
 Source = Task | Message | Artifact | AnyPart
-
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
-LONGEST_NAME = 120
 
 
 async def parts_to_send(what: Iterable[object], max_size: int) -> tuple[AnyPart, ...]:
@@ -77,8 +74,9 @@ class Files:
         """Returns the content of a part; a link is downloaded."""
         if isinstance(part, Link):
             got = bytearray()
-            async for chunk in self._chunks(part.url, max_size, progress):
-                got += chunk
+            async with aclosing(self.chunks(part.url, max_size, progress)) as chunks:
+                async for chunk in chunks:
+                    got += chunk
             return bytes(got)
         if isinstance(part, Blob):
             return part.content
@@ -106,37 +104,21 @@ class Files:
             saved.append(path)
         return saved
 
-    async def _chunks(
-        self, url: str, max_size: int | None, progress: Progress | None
+    async def chunks(
+        self, url: str, max_size: int | None = None, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
+        """Yields a linked file as it comes, up to a size."""
         limits = self._http.limits
         most = limits.file_size if max_size is None else max_size
         address = self._http.address(url)
         who = self._wallet.kept(address.origin) or await self._wallet.ask(address.origin)
         request = HttpRequest("GET", address, address.path, {"accept": "*/*"}, b"", who)
-        async with self._http.stream(request, idle=limits.answer) as stream:
-            total = _checked(stream, url, most)
-            have = 0
-            async for chunk in stream.chunks:
-                have += len(chunk)
-                if have > most:
-                    raise TooLarge(f"The file at {url[:200]} is larger than {most} bytes")
-                if progress is not None:
-                    progress(have, total)
+        async with (
+            self._http.stream(request, idle=limits.answer) as stream,
+            aclosing(limited_chunks(stream, url, most, progress)) as chunks,
+        ):
+            async for chunk in chunks:
                 yield chunk
-
-
-def _checked(stream: HttpStream, url: str, most: int) -> int | None:
-    """Returns the declared size, if the file exists and is not too large."""
-    if stream.status in (401, 403):
-        raise Unauthenticated(f"The file at {url[:200]} is not for us")
-    if stream.status != 200:
-        raise PeerRefused(f"The file at {url[:200]} is not there", code=stream.status)
-    told = stream.headers.get("content-length", "")
-    total = int(told) if told.isdecimal() and len(told) < 19 else None
-    if total is not None and total > most:
-        raise TooLarge(f"The file at {url[:200]} has {total} bytes, more than {most}")
-    return total
 
 
 def _written(source: Source) -> list[tuple[AnyPart, str]]:
@@ -160,13 +142,6 @@ def _named(part: AnyPart, name: str) -> str:
         return given
     kinds = {Text: ".txt", Data: ".json"}
     return given + (mimetypes.guess_extension(part.media_type or "") or kinds.get(type(part), ""))
-
-
-def safe_name(said: str) -> str:
-    """Returns a name that is safe on any system: it cannot leave its folder, and is not hidden."""
-    name = _UNSAFE.sub("_", said.replace("\\", "/").rpartition("/")[2]).strip(" .")
-    stem, dot, ending = name[-LONGEST_NAME:].rpartition(".")
-    return f"{stem}{dot}{ending}" if name else "file"
 
 
 def _free(folder: Path, name: str) -> Path:

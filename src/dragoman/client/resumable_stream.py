@@ -29,7 +29,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import Asked, Stamped, StateChanged
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import GetTask, Operation, R, SendMessage, Streamed, Watch
-from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.peer import Batch, Context
 from dragoman.core.stream_state import Entry, NoSnapshot, StreamState
 from dragoman.core.task_size import TaskGrowth
 
@@ -38,6 +38,15 @@ from .retry import Patience, Pauses, interface_unusable, is_transient, not_execu
 
 ALL_HISTORY = 1000
 """The number of history messages to request; 0.1 returns none without a number."""
+
+
+class Way(Protocol):
+    """A transport to an agent."""
+
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of one connection, and the stream of all that follow."""
 
 
 class Ways(Protocol):
@@ -54,7 +63,7 @@ class Ways(Protocol):
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Makes one call, and retries it where that is safe."""
 
-    def transports(self) -> Iterable[Peer]:
+    def transports(self) -> Iterable[Way]:
         """Yields the transports, the preferred one first."""
 
     def prefer(self, transport: Any, why: DragomanError) -> None:
@@ -94,8 +103,10 @@ class ResumableStream:
         while not self._polls:
             ended, error = False, None
             try:
-                async with aclosing(self._connection()) as batches:
-                    async for batch in batches:
+                batch, steps = await first_connection(self._ways, *self._next())
+                self.connections += 1
+                try:
+                    while batch is not None:
                         self._patience.heard()
                         self._doubted = False
                         seen.numbered = self._ways.numbered  # the response may have shown it
@@ -105,11 +116,14 @@ class ResumableStream:
                             new = seen.take(batch.entries)
                         if new:
                             pauses.count = 0
-                        asks = seen.asks and _brings_to_rest(new)
-                        yield Batch(new, seen.over or asks)
-                        if seen.over or asks:
+                        rests = seen.over or (seen.asks and _brings_to_rest(new))
+                        yield Batch(new, rests)
+                        if rests:
                             return
                         ended = batch.last
+                        batch = await anext(steps, None)
+                finally:
+                    await steps.aclose()
             except NoSnapshot:
                 self._polls = True
                 break
@@ -137,33 +151,6 @@ class ResumableStream:
         async with aclosing(self._looks()) as batches:
             async for batch in batches:
                 yield batch
-
-    async def _connection(self) -> AsyncGenerator[Batch, None]:
-        """Opens one connection, over the first transport that works, and yields its events."""
-        op, ctx = self._next()
-        ways = self._ways
-        why: DragomanError | None = None
-        for transport in ways.transports():
-            steps = transport.stream(op, ctx)
-            try:
-                try:
-                    batch = await anext(steps, None)
-                except DragomanError as exc:
-                    if not interface_unusable(exc, op):
-                        raise
-                    why = why or exc
-                    continue
-                self.connections += 1
-                if why is not None:
-                    ways.prefer(transport, why)
-                while batch is not None:
-                    yield batch
-                    batch = await anext(steps, None)
-                return
-            finally:
-                await steps.aclose()
-        assert why is not None  # noqa: S101  there is at least one transport
-        raise why
 
     async def _looked(self) -> list[Entry]:
         """Fetches the task and returns what is new in it.
@@ -280,6 +267,27 @@ class ResumableStream:
                 return
             pause = limits.poll if new else min(pause * 1.5, limits.poll * 10)
             await asyncio.sleep(pause)
+
+
+async def first_connection(
+    ways: Ways, op: Streamed, ctx: Context
+) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    """Opens one connection, over the first transport that works, and returns its first events and
+    the stream of the others."""
+    why: DragomanError | None = None
+    for transport in ways.transports():
+        try:
+            begun = await transport.begin(op, ctx)
+        except DragomanError as exc:
+            if not interface_unusable(exc, op):
+                raise
+            why = why or exc
+            continue
+        if why is not None:
+            ways.prefer(transport, why)
+        return begun
+    assert why is not None  # noqa: S101  there is at least one transport
+    raise why
 
 
 def _brings_to_rest(new: list[Entry]) -> bool:

@@ -31,7 +31,7 @@ from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.questions import answer_value, question_in
 from dragoman.core.stream_state import Entry
-from dragoman.relay.remote_task import RemoteTask, Stop, context_for
+from dragoman.relay.remote_task import RemoteTask, context_for
 
 from .agent import RemoteAgent, result_parts
 from .arguments import check_arguments, fitting, schemas_of
@@ -46,7 +46,7 @@ class TaskAgent:
     """Another agent, called on behalf of one task; implements `agent.remote_calls.AgentClient`."""
 
     def __init__(
-        self, seat: TurnAccess, address: str, options: Mapping[str, Json], reach: Reach, stop: Stop
+        self, seat: TurnAccess, address: str, options: Mapping[str, Json], reach: Reach
     ) -> None:
         self._seat = seat
         self._run = seat.run
@@ -54,7 +54,6 @@ class TaskAgent:
         self._options = dict(options)
         """The options of the connection that may be recorded."""
         self._reach = reach
-        self._stop = stop
         self._tasks: dict[str, RemoteTask] = {}
         """The remote tasks by the journal record of their call."""
 
@@ -193,7 +192,7 @@ class TaskAgent:
             if remote.id:
                 return await rested(agent, remote.id)
             if not about.get("wait", True):
-                answer = await agent.send(*what, **about, **self._marks(record))
+                answer = await remote.first(agent.send(*what, **about, **self._marks(record)))
                 if isinstance(answer, Task):
                     await remote.started(answer.id)
                 return answer
@@ -274,7 +273,7 @@ class TaskAgent:
         found = self._tasks.get(record)
         if found is None:
             found = self._tasks[record] = RemoteTask(
-                self._seat, record, self._stop, self.address, self._options
+                self._seat, record, self.address, self._options
             )
         return found
 

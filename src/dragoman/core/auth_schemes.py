@@ -1,8 +1,8 @@
-"""How callers prove who they are, as the operator sets it up: in code, or as `[auth.NAME]`.
+"""The security schemes that an operator configures, in code or as `[auth.NAME]` in the settings.
 
-Each kind is a struct of plain values. What it looks like on the card is `declared`, what it means
-at the door is in `net/credentials.py` and `net/tokens.py`; both read this one description, so the
-card declares what is enforced. A secret is never written here, only where it is found.
+Each scheme is a struct of plain values. `declared` turns it into its entry on the card, and
+`security/verifiers.py` and `security/jwt_verifier.py` enforce it. Both read the same struct, so the
+card always declares what is enforced. The struct never holds a secret, only a reference to one.
 """
 
 from __future__ import annotations
@@ -100,10 +100,11 @@ class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Jwt(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="jwt"
 ):
-    """Signed tokens of an issuer. Principals are `NAME:<the claim>`, NAME being this scheme's.
+    """Authenticates callers by signed tokens of an issuer. A principal is called `NAME:CLAIM`,
+    where NAME is the name of this scheme and CLAIM the value of the claim.
 
-    On the card it is OAuth 2 if `oauth2` says where tokens come from, OpenID Connect if `openid`
-    is set, else plain HTTP Bearer with the format JWT.
+    The card declares the scheme as OAuth 2 if `oauth2` says where tokens come from, as OpenID
+    Connect if `openid` is set, and otherwise as plain HTTP Bearer with the format JWT.
     """
 
     issuer: str
@@ -121,8 +122,8 @@ class Jwt(
         "EdDSA",
     )
     types: tuple[str, ...] = ("jwt", "at+jwt", "")
-    """The values that the header `typ` may have; tokens of RFC 9068 have at+jwt, those of many
-    issuers none."""
+    """The values that the header `typ` may have. Access tokens of RFC 9068 use `at+jwt`; the tokens
+    of many issuers have no `typ` at all."""
     principal_claim: str = "sub"
     scope_claim: str = "scope"
     tenant_claim: str = ""
@@ -166,16 +167,17 @@ class Jwt(
 class Certificates(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="mtls"
 ):
-    """Mutual TLS: whoever holds a certificate of the client CA in `[tls]`.
+    """Authenticates callers by mutual TLS, with a certificate from the client CA in `[tls]`.
 
-    The handshake refuses everyone else. The server must also tell which name the certificate says;
-    where it does not (Granian, over HTTP), all holders are the one principal `shared`.
+    The handshake refuses all other callers. A caller gets a principal of its own only if the server
+    passes on the name in the certificate. Granian does not do so over HTTP; there, all callers with
+    a certificate are the one principal `shared`.
     """
 
     callers: dict[str, Held] = {}
     shared: str = ""
-    """The principal of callers whose certificate has no name that is listed, or whose name the
-    server does not tell; if it is empty, they are refused."""
+    """The principal of callers whose certificate has none of the listed names, or whose name the
+    server does not pass on. If it is empty, these callers are refused."""
     grant: Grant = Grant()
     """The rights of the principal `shared`."""
     description: str = ""

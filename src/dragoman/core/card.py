@@ -1,4 +1,4 @@
-"""The agent card, free of any version's spelling."""
+"""The agent card in its canonical form, which does not depend on a protocol version."""
 
 from __future__ import annotations
 

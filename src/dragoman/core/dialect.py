@@ -1,4 +1,5 @@
-"""What a dialect is: the one record that server, client, gateway, doctor and tests read."""
+"""The `Dialect` record: the one description of a dialect that the server, the client, the gateway,
+the doctor and the tests read."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .session import CallerConversation, Introduction, Session, Signal
 
 
 class Wire(StrEnum):
-    """What carries the frames of a dialect."""
+    """The transport protocol that carries the frames of a dialect."""
 
     HTTP = "http"
     """Requests and answers; streams are server-sent events."""
@@ -24,8 +25,8 @@ class CallerFactory(Protocol):
     """Makes the caller side of a new conversation."""
 
     def __call__(self, extensions: Iterable[str] = (), tenant: str = "") -> Session:
-        """A session that activates these extensions and names this tenant, where the dialect has
-        words for them."""
+        """Returns a session that activates these extensions and names this tenant, as far as the
+        dialect can express them."""
 
 
 class Route(Struct, frozen=True):
@@ -35,10 +36,10 @@ class Route(Struct, frozen=True):
     method: str = "POST"
     """`*` stands for any method. A WebSocket has none."""
     matches: Callable[[str], bool] | None = None
-    """For a path with variables: whether a path is one of those it stands for."""
+    """For a path with variables: returns whether a requested path matches it."""
     callee: Callable[[], Session] | None = None
-    """The callee at this route, if it is not the dialect's: for an older or simpler way to say the
-    same, which only foreign callers use."""
+    """The callee of this route, if it is not the callee of the dialect. It serves an older or
+    simpler form of the same requests, which only callers of other vendors use."""
 
 
 class CallerIdentity(Struct, frozen=True, kw_only=True):
@@ -59,91 +60,101 @@ class SharedSecretProof(Struct, frozen=True):
     """The way in which a dialect proves a shared secret without sending it."""
 
     headers: Callable[[str, bytes, float], Mapping[str, str]]
-    """The headers that prove it, for this secret, this body and this time in seconds. The body
-    names whom it is for."""
+    """Returns the headers that prove the secret, for this body and this time in seconds. The body
+    names the receiver, so a proof for one receiver is worthless to another."""
     variable: str = ""
     """The environment variable in which people keep the secret."""
 
 
 class Manifest(Struct, frozen=True):
-    """Where an agent of a dialect without cards says who it is."""
+    """Where an agent describes itself, in a dialect that has no cards."""
 
     path: str
     """Relative to the mount point of the agent."""
     read: Callable[[bytes], Introduction]
-    """What it says; `PeerMisbehaved` for what is no manifest."""
+    """Parses a manifest. Raises `PeerMisbehaved` if the body is not one."""
 
 
 def unchanged(signal: Signal) -> Signal:
-    """The wire carries all of it."""
+    """Returns the signal itself, for a wire that loses nothing."""
     return signal
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """One way to speak over one wire."""
+    """One dialect over one wire: its sessions, its routes and how cards and addresses name it."""
 
     name: str
     wire: Wire = Wire.HTTP
     caller: CallerFactory
     callee: Callable[[], Session] | None
-    """Dialects that share a route share a callee. It tells them apart by the frame, and
-    `session.dialect` names the record. None: only others serve this dialect."""
+    """Makes the callee's side of a conversation. Dialects that share a route share a callee, which
+    tells them apart by the frame; `session.dialect` then names the record. None for a dialect that
+    our client speaks and our server does not serve."""
     carried: Callable[[Signal], Signal] = unchanged
-    """What of a signal survives this wire: the declared losses."""
+    """Returns what remains of a signal after this wire: the declared losses of the dialect."""
+    max_message: int = 0
+    """The bytes of the largest message that agents of this dialect take, unless their operators
+    changed it; 0: that differs. A gateway passes larger files by reference."""
 
     routes: tuple[Route, ...] = ()
     binding: str = ""
-    """What cards call the binding; empty for a dialect that no interface of a card can name."""
+    """The name of the binding on cards; empty for a dialect that a card cannot list as an
+    interface."""
     versions: tuple[str, ...] = ()
-    """The protocol versions as cards spell them; cards of ours name the first."""
+    """The protocol versions as cards spell them. Our own cards name the first one."""
     scheme: str = ""
-    """What stands before the `+` of an address that names this dialect: `iat+http://`."""
+    """The text before the `+` in an address that names this dialect: `iat` in `iat+http://`."""
 
     along_with: str = ""
-    """The dialect that it is served with, if operators cannot choose it by itself."""
+    """The dialect together with which this one is served, if operators cannot choose it
+    separately."""
     role: str = ""
-    """The service of the server that it needs beyond its codec. A server without that service does
-    not serve it."""
+    """The service that the dialect needs beyond its codec. A server without that service does not
+    serve the dialect."""
     listed_as: str = ""
-    """The binding under which `urn:dragoman:dialects:1` lists its first route, for a dialect that
-    is no interface of our card; empty: it is not listed."""
+    """The binding under which `urn:dragoman:dialects:1` lists the first route of a dialect that is
+    not an interface of our card. If it is empty, the dialect is not listed."""
     own_card: bool = False
     """Whether its clients look for a card of its own below its first route."""
 
     conversation: Callable[[CallerIdentity], CallerConversation] | None = None
     """For a dialect that begins with an introduction: makes the caller's side of all exchanges with
-    one agent. None: each exchange stands alone, and `caller` makes its session."""
+    one agent. If it is None, each exchange stands alone and `caller` makes its session."""
     proof: SharedSecretProof | None = None
-    """How callers prove a shared secret, if they can."""
+    """How callers prove a shared secret, if the dialect has a way to do so."""
     manifest: Manifest | None = None
     foreign_paths: tuple[str, ...] = ()
-    """Where servers of others have it that are not at the path of its first route."""
+    """Other paths at which servers of other vendors serve the dialect, beside the path of its
+    first route."""
     http2: bool = False
-    """Whether callers speak HTTP/2 at once, also without TLS (RFC 9113 §3.3), and HTTP/1.1 to those
-    who hang up on that. Only for dialects whose first message is an introduction: it is said twice
-    then."""
+    """Whether callers start with HTTP/2, even without TLS (RFC 9113 §3.3), and fall back to
+    HTTP/1.1 if the server closes the connection. The first message may then be sent twice, so this
+    is only for dialects whose first message is an introduction."""
 
     listens: bool = False
     """Whether agents dial their callers, so that a caller listens at its own address."""
     prefix: str = ""
-    """What the paths of its requests begin with."""
+    """The prefix of the paths of its requests."""
     path: str = ""
-    """Where servers of many dialects serve it, which have others at their address itself."""
+    """The path at which a server of several dialects serves this one, if another dialect is served
+    at the address itself."""
     fallback: CallerFactory | None = None
-    """Another spelling, for servers that refuse the first one as malformed."""
+    """Makes a caller that spells requests differently, for servers that refuse the usual spelling
+    as malformed."""
     names_tasks: bool = False
-    """0.1 and its kin: the caller names its tasks, and every stream numbers artifacts anew."""
+    """Whether the caller chooses the ids of its tasks and every stream numbers the artifacts from
+    the beginning, as in A2A 0.1 and its relatives."""
 
     @property
     def interface(self) -> tuple[str, str] | None:
-        """Its binding and version on the card of a server of ours, and in `server.interfaces`; None
-        for a dialect that is served without being chosen there."""
+        """Returns the binding and version of the dialect on our own cards and in
+        `server.interfaces`, or None for a dialect that cannot be chosen there."""
         if self.callee is None or not self.binding or self.along_with:
             return None
         return self.binding, self.versions[0]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where to find it at an address without a path, in the order to try."""
+        """Returns the paths to try at an address that has no path of its own, in order."""
         own = [route.path for route in self.routes[:1]]
         return (*own, *self.foreign_paths)

@@ -1,7 +1,7 @@
-"""Everything that can go wrong, as one tree.
+"""All errors of Dragoman, as one tree.
 
     DragomanError                reason, message, public details (safe to show), retry
-    ├─ CallError                 the asker's fault
+    ├─ CallError                 the caller's fault
     │  ├─ Malformed              ├─ Unparseable ├─ UnknownMethod ├─ BadParams
     │  ├─ TaskNotFound · TaskFinished · NotCancelable · HookNotFound · Conflict
     │  ├─ Unsupported            ├─ PushUnsupported ├─ ContentTypeUnsupported
@@ -10,13 +10,14 @@
     │  ├─ Unauthenticated · Forbidden ─ WorkspaceViolation
     │  └─ TooLarge · TooSlow · TooMany
     ├─ AgentError                our agent's fault: AgentCrashed · AgentMisbehaved · AgentTimedOut
-    ├─ PeerError                 their fault, when we ask: PeerRefused · PeerMisbehaved ·
-    │                            PeerUnreachable (retry) · CardUntrusted
+    ├─ PeerError                 the fault of an agent that we call: PeerRefused ·
+    │                            PeerMisbehaved · PeerUnreachable (retry) · CardUntrusted
     ├─ StoreError                StoreUnavailable (retry) · Fenced
     └─ ConfigError               found before anything starts
 
-The engine knows no codes: each dialect spells every leaf from one table. The default message of an
-error is its docstring. Bases end in `Error`, leaves say what happened.
+The engine knows no error codes: each dialect has one table that spells every leaf. The default
+message of an error is its docstring. The names of base classes end in `Error`; the names of leaves
+say what happened.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class DragomanError(Exception):
 
     retry: ClassVar[bool] = False
     code: int = 0
-    """As another side told it in its own dialect; 0 for an error of ours."""
+    """The code that another side sent in its own dialect; 0 for an error of ours."""
     data: object = None
-    """What the other side told beside the code and the message, as it came."""
+    """What the other side sent in addition to the code and the message, unchanged."""
 
     def __init__(self, message: str = "", **public: str) -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -41,7 +42,7 @@ class DragomanError(Exception):
 
     @property
     def reason(self) -> str:
-        """The name of the error as a word for machines: TaskNotFound is task_not_found."""
+        """Returns the machine-readable name of the error: `task_not_found` for `TaskNotFound`."""
         name = type(self).__name__
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
@@ -180,7 +181,7 @@ class PeerUnreachable(PeerError):
     def __init__(self, message: str = "", *, sent: bool = False, **public: str) -> None:
         super().__init__(message, **public)
         self.sent = sent
-        """Whether the call may have arrived, and so may have been done."""
+        """Whether the call may have arrived, so that it may have been executed."""
 
 
 class CardUntrusted(PeerError):

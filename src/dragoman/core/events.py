@@ -29,13 +29,13 @@ class Opened(Event, frozen=True, gc=False, omit_defaults=True, tag="opened"):
     """The tools that the caller runs for the agent; a run that starts again still has them."""
     hops: int = 0
     deadline: float | None = None
-    """The deadline and the hops of the caller's `Context`; calls to other agents are under them
-    too."""
+    """The deadline of the caller's `Context`. Like `hops`, it also applies to the calls
+    that the run makes to other agents."""
 
 
 class StateChanged(Event, frozen=True, gc=False, omit_defaults=True, tag="state"):
-    """The task is in `state` now. `message` is what the agent says with it, `heard` what arrived
-    from the caller."""
+    """The task has changed to `state`. `message` is what the agent says about it; `heard` is the
+    message of the caller that caused the change."""
 
     state: State
     message: Message | None = None

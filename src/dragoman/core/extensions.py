@@ -6,14 +6,15 @@ Each one has a page in `docs/extensions/`, which says what it adds and what a pe
 from __future__ import annotations
 
 CURSOR = "urn:dragoman:cursor:1"
-"""A stream carries the place of each event in the task's log, and resumes behind a given one. gRPC
-has no field for it beside the message, so it stands in the event's metadata under this URI."""
+"""A stream carries the sequence number of each event in the task's log, and can resume after a
+given one. gRPC has no field for the number beside the message, so there it is in the event's
+metadata, under this URI."""
 IDEMPOTENCY = "urn:dragoman:idempotency:1"
 """A send that is repeated under the same key is executed once."""
 SKILLS = "urn:dragoman:skills:1"
-"""The card holds JSON Schemas of what the skills take and return."""
+"""The card holds JSON Schemas of the parameters and results of the skills."""
 TRANSITIONS = "urn:dragoman:transitions:1"
-"""A task tells the states that it was in."""
+"""A task lists the states that it has been in."""
 DIALECTS = "urn:dragoman:dialects:1"
 """The card names the addresses of the dialects that are not A2A bindings."""
 WORK = "urn:dragoman:work:1"

@@ -1,7 +1,7 @@
-"""JSON Schema: whether a value is what a schema says.
+"""Validates values against JSON Schemas.
 
-The schemas come from the other side. They are looked at as data: nothing they refer to is fetched,
-and patterns run in an engine that cannot be made to take for ever.
+The schemas come from the other side, so they are treated as untrusted data: nothing that they
+refer to is fetched, and patterns run in an engine without exponential backtracking.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .errors import BadParams
 from .model import Json
 
 MOST_CHARS = 300
-"""The number of characters of an explanation that are shown."""
+"""The maximum length of an explanation, in characters."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def wrong(schema: Json, value: Json) -> str:
-    """Returns what is wrong with a value and where, or an empty text. Raises `BadParams` if the
-    schema is not valid."""
+    """Returns what is wrong with a value and where, or an empty text if it is valid. Raises
+    `BadParams` if the schema itself is not valid."""
     if schema is None:
         return ""
     for error in _validator(_encode(schema)).iter_errors(value):

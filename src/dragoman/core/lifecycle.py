@@ -1,7 +1,7 @@
-"""May a task change so, and what is it after all its events: the state table and the fold.
+"""The life cycle of a task: the table of its states, and the fold that builds it from its events.
 
-Rule: everything that decides on states lives in this file. Others ask `FINAL`, `WAITING`,
-`may_follow` and `Fold`, and never spell a list of states themselves.
+Rule: everything that decides on states lives in this file. Other modules use `FINAL`, `WAITING`,
+`may_follow` and `Fold`, and never spell out a list of states themselves.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ WAITING = frozenset({S.INPUT_REQUIRED, S.AUTH_REQUIRED})
 """The states in which a task waits for its caller."""
 
 ENDS_STREAM = FINAL | {S.INPUT_REQUIRED}
-"""A stream closes behind an event that brings the task here. Not at auth-required: credentials
-may come out of band while the caller keeps listening (A2A 1.0 §7.6; a2a-wire D2)."""
+"""A stream ends after an event that brings the task into one of these states. Auth-required is not
+one of them: credentials may arrive out of band while the caller keeps listening (A2A 1.0 §7.6;
+a2a-wire D2)."""
 
 
 def may_follow(before: State, after: State) -> bool:
@@ -85,7 +86,8 @@ class _Growing:
         parts = self.parts
         last = parts[-1] if parts else None
         if isinstance(last, Text) and not _dressed(last):
-            # What was joined for this look may still grow: keep it open for the next chunk.
+            # The text that was joined for this snapshot may still grow, so it stays open for the
+            # next chunk.
             parts.pop()
             self.texts.append(last.text)
             return replace(self.head, parts=(*parts, last))
@@ -102,7 +104,8 @@ def _dressed(part: AnyPart) -> bool:
 
 
 def _begun(artifact: Artifact) -> Artifact | _Growing:
-    """Most are one part, said at once, and never grow. Texts of others become one."""
+    """Returns an artifact that is ready to grow. Most artifacts are one part, sent at once, and
+    never grow: they are kept as they are. The adjacent texts of all others are joined."""
     return artifact if len(artifact.parts) == 1 else _Growing(artifact)
 
 
@@ -189,7 +192,8 @@ class Fold:
     def _status(
         self, state: State, at: int, message: Message | None, heard: Message | None
     ) -> None:
-        """History holds every message except the one now in the status (DESIGN §4.1)."""
+        """Sets the status. The history holds every message except the one in the current status
+        (DESIGN §4.1), so the previous one moves into the history."""
         if self.status.message is not None:
             self._history.append(self.status.message)
         if heard is not None:

@@ -1,12 +1,12 @@
-"""How our modules log: an event in plain words, and its fields.
+"""The logger of our modules. A line is an event in plain words, followed by its fields:
 
     log = Logger("store")
     log.error("A file is damaged", file=path, why=reason)
 
-Lines go through the standard library's `logging`, so a program that uses only the client sees them
+Lines go through the standard library's `logging`, so a program that uses only the client finds them
 wherever its own logs go. A server writes them as `key=value` lines (`observability.log`). Fields
-hold ids, names and texts from outside, and are quoted, so nobody can forge a field or a line. Never
-log the content of messages, or secrets.
+may hold ids, names and texts from outside. They are quoted, so that nobody can forge a field or a
+line. Never log secrets or the content of messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable, without space, quote, = an
 
 
 def quoted(value: object) -> str:
-    """The value as it stands when it is one plain word, else in quotes with escapes."""
+    """Returns the value unchanged if it is one plain word, and otherwise in quotes with escapes."""
     text = str(value)
     if _PLAIN.fullmatch(text):
         return text
@@ -27,7 +27,8 @@ def quoted(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without anything that could end its line or command a terminal."""
+    """Returns the text without line ends and without control characters that a terminal would
+    execute."""
     if text.isprintable():
         return text
     escaped = text.replace("\n", "\\n")
@@ -35,7 +36,7 @@ def one_line(text: str) -> str:
 
 
 class LogLine:
-    """An event and its fields, put together only where someone reads it."""
+    """An event and its fields, which are formatted only if a handler writes the line."""
 
     __slots__ = ("event", "fields")
 

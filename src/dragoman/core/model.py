@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 Json = Any
-"""Any JSON value. The only place `Any` stands for data."""
+"""Any JSON value. This is the only place where `Any` stands for data."""
 
 
 class State(StrEnum):
@@ -32,7 +32,7 @@ class State(StrEnum):
 
 
 class Role(StrEnum):
-    """The side that said a message."""
+    """The side that sent a message."""
 
     USER = "user"
     AGENT = "agent"
@@ -100,12 +100,12 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 def from_caller(message: Message) -> Message:
-    """The message as its caller's words, whichever role it claims: a caller that says `agent`
-    must not put words into the agent's mouth."""
+    """Returns the message with the role of the user, whichever role it claims: a caller must not
+    be able to add messages in the name of the agent."""
     return message if message.role is _USER else replace(message, role=_USER)
 
 
-# In Python 3.11 naming a member costs as much as looking one up ten times.
+# In Python 3.11, accessing a member of an enum costs ten times as much as a global variable.
 _USER = Role.USER
 
 
@@ -155,10 +155,11 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def answer(self) -> Message | None:
-        """The message that holds the answer of a completed task whose artifacts hold none.
+        """Returns the message that holds the answer of a completed task without artifacts.
 
-        Many agents answer in the status message. Others say it while they work and then complete
-        the task without a word: then it is the agent's last message behind its caller's last one.
+        Many agents answer in the message of the final status. Others answer while they work and
+        then complete the task without a message; then the answer is the last message of the agent
+        after the last one of its caller.
         """
         if self.state is not State.COMPLETED:
             return None
@@ -184,7 +185,8 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A webhook: the address that is told what happens to a task, and how we authenticate there."""
+    """A webhook: the address that is notified of the events of a task, and how we authenticate
+    there."""
 
     hook_id: str
     task_id: str

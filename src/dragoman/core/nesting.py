@@ -1,9 +1,9 @@
-"""How deep and how bushy JSON may be: one limit for all that is read, kept or told.
+"""Limits on the depth and the number of arrays and objects in JSON.
 
-What is deeper than the interpreter's stack can follow breaks whoever meets it, at any later time: a
-reader, a store, an export. And a body of nothing but brackets costs a hundred times what the same
-bytes of text cost. So depth is bounded where any value comes in, from a wire or from an author, and
-the number of brackets where callers send them.
+A value that is nested deeper than the interpreter's stack breaks any code that meets it later: a
+reader, a store or an export. A body that consists only of brackets costs a hundred times as much as
+the same number of bytes of text. Therefore the depth is limited wherever a value comes in, from a
+wire or from an author, and the number of arrays and objects is limited in what callers send.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from itertools import accumulate
 
 MAX_DEPTH = 64
-"""The number of levels that JSON may be nested."""
+"""The maximum number of nested levels."""
 MAX_CONTAINERS = 100_000
-"""The number of arrays and objects that one document may hold."""
+"""The maximum number of arrays and objects in one document."""
 
 _STRING = re.compile(rb'"[^"]*"')
 _REST = bytes(set(range(256)) - set(b'{}[]"'))
@@ -24,10 +24,10 @@ _DOWN = b"\x01"
 
 
 def unfit(body: bytes) -> str:
-    """Why JSON that a caller sends is not taken, as the end of a sentence; empty if it is. What is
-    no JSON at all is the decoder's business."""
-    # Each level opens a bracket, so few brackets cannot be deep: two scans are all that a
-    # normal request pays.
+    """Returns why JSON from a caller is refused, as the end of a sentence, or an empty text if it
+    is accepted. A body that is not JSON is left to the decoder."""
+    # Each level opens a bracket, so a body with few brackets cannot be nested deeply: a normal
+    # request costs only these two scans.
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return ""
     steps = _steps(body)
@@ -37,18 +37,20 @@ def unfit(body: bytes) -> str:
 
 
 def too_deep(body: bytes) -> str:
-    """The same for what we asked for, or an author gives: there may be much of it."""
+    """Returns why a value that we have requested, or that an author passes, is refused, or an
+    empty text. Such values may be large, so only their depth is limited."""
     few = body.count(b"{") + body.count(b"[") <= MAX_DEPTH
     return "" if few else _too_deep(_steps(body))
 
 
 def _steps(body: bytes) -> bytes:
-    """The brackets outside of strings. Whole passes in C: a search for each string in turn would
-    cost a body of many short ones a second."""
+    """Returns the brackets outside of strings. It works in whole passes, which run in C: a search
+    for one string after another would take a second for a body of many short strings."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotes in a row end and begin, or begin and end: without them every bracket is still
-    # inside or outside of a string as it was, and only the quotes next to brackets are left.
+    # Two adjacent quotes either end one string and begin the next, or enclose nothing. Without
+    # them, every bracket is still inside or outside of a string as before, and only the quotes next
+    # to brackets remain.
     marks = body.translate(_STEPS, _REST).replace(b'""', b"")
     return _STRING.sub(b"", marks).replace(b'"', b"")
 

@@ -1,8 +1,8 @@
-"""The operations that a peer can be asked for, as data. `Operation[R]` is answered with an `R`."""
+"""The operations of a peer, as data. The answer to an `Operation[R]` is an `R`."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -22,7 +22,7 @@ class SendMessage(Operation[Task | Message], frozen=True, gc=False):
 
     message: Message
     wait: bool = True
-    """Whether the answer waits until the task finishes or asks back."""
+    """Whether the answer waits until the task has finished or asks a question."""
     history_length: int | None = None
     accepts: tuple[str, ...] = ()
     hook: Hook | None = None
@@ -31,7 +31,8 @@ class SendMessage(Operation[Task | Message], frozen=True, gc=False):
     context: tuple[Json, ...] = ()
     """Fragments of context that the caller sends along, such as files or earlier results."""
     open_as: str = ""
-    """What the caller calls the task: continues the one it calls so, else opens one (`names`)."""
+    """The caller's own name for the task (`core.task_names`). The message continues the task of
+    that name, or opens one if there is none."""
 
 
 class GetTask(Operation[Task], frozen=True, gc=False):
@@ -56,7 +57,7 @@ class ListTasks(Operation[TaskPage], frozen=True, gc=False):
     context_id: str = ""
     state: State | None = None
     since: int | None = None
-    """Only tasks whose status is from this millisecond or later."""
+    """Selects tasks whose status has changed at this time, in milliseconds, or later."""
     page_size: int = 50
     page_token: str = ""
     history_length: int | None = None
@@ -79,14 +80,14 @@ class Resolve(Operation[Task], frozen=True, gc=False):
 
 
 class Watch(Operation[Task], frozen=True, gc=False):
-    """Follows a task: first as it stands and then every event, or the events behind
-    `Context.cursor`."""
+    """Follows a task: yields its current state and then every event or, with `Context.cursor`, the
+    events after the cursor."""
 
     task_id: str
 
 
 class GetExtendedCard(Operation[Card], frozen=True, gc=False):
-    """Gets the extended card, which the agent shows to callers that it knows."""
+    """Gets the extended card, which the agent shows to authenticated callers."""
 
 
 class SetHook(Operation[Hook], frozen=True, gc=False):
@@ -148,3 +149,25 @@ AnyOperation = (
     | DeleteHook
     | Invoke
 )
+NAMES: dict[str, type[Operation[Any]]] = {
+    "SendMessage": SendMessage,
+    "GetTask": GetTask,
+    "ListTasks": ListTasks,
+    "CancelTask": CancelTask,
+    "SubscribeToTask": Watch,
+    "CreateTaskPushNotificationConfig": SetHook,
+    "GetTaskPushNotificationConfig": GetHook,
+    "ListTaskPushNotificationConfigs": ListHooks,
+    "DeleteTaskPushNotificationConfig": DeleteHook,
+    "GetExtendedAgentCard": GetExtendedCard,
+}
+"""The operations by their names in A2A 1.0, whatever dialect they are asked in. A send and its
+stream have one name."""
+METHOD = "method:"
+"""What the name of a method beyond the protocol begins with, where it stands among operations."""
+_NAME_OF = {kind: name for name, kind in NAMES.items()} | {Resolve: "SendMessage"}
+
+
+def name_of(op: Operation[Any]) -> str:
+    """Returns the name of an operation. An answer to a question is a message, too."""
+    return METHOD + op.method if isinstance(op, Invoke) else _NAME_OF[type(op)]

@@ -1,4 +1,5 @@
-"""`Peer` is anything that can be asked for an operation, and `Context` says on whose behalf."""
+"""`Peer`, the interface of everything that answers operations, and `Context`, which says on whose
+behalf an operation is requested."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
     tools: tuple[Tool | str, ...] = ()
     """The tools that the caller runs for the agent. A bare name is a tool without schemas."""
     cursor: int | None = None
-    """The seq of the last event that the caller has; a stream goes on behind it."""
+    """The seq of the last event that the caller has; a stream continues after it."""
     idempotency_key: str = ""
     deadline: float | None = None
     """The seconds of work after which the caller does not want the result any more."""
@@ -42,13 +43,14 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
 
 
 AGENT = "dragoman-agent"
-"""The metadata that names an agent on a gRPC port which several share."""
+"""The gRPC metadata that names the agent, on a port that several agents share."""
 IDENTITY = ("tenant", "principal", "tenants", "scopes", "schemes")
-"""The fields that say who the caller is, whatever it asks."""
+"""The fields that identify the caller, independently of what it requests."""
 
 
 def identity_of(found: object) -> dict[str, Any]:
-    """The identity of a caller, out of its context or of whatever was made of one."""
+    """Returns the identity of a caller, taken from its context or from an object with the same
+    fields."""
     return {name: getattr(found, name) for name in IDENTITY}
 
 
@@ -60,10 +62,11 @@ ANYONE = Context()
 
 
 class Tap:
-    """Live events past a reader that waits for its next batch.
+    """Delivers live events to a reader directly, while it waits for its next batch.
 
-    A reader that can take events without waiting sets `sink`; while it waits, it is not woken for
-    each of them. How a stream ends it learns from its last batch, as ever.
+    A reader that can take events without waiting sets `sink`. Events then go to `sink`, and the
+    reader is not woken for each of them, which saves a switch of tasks per event. The reader still
+    learns from its last batch how the stream ends.
     """
 
     __slots__ = ("after", "sink")
@@ -90,5 +93,5 @@ class Peer(Protocol):
         """Returns the answer to an operation, or raises a `DragomanError`."""
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Yields every event from the first to the last. It raises before the first if the
-        operation cannot be done."""
+        """Yields every event from the first to the last. Raises a `DragomanError` before the first
+        one if the operation cannot be executed."""

@@ -1,9 +1,9 @@
-"""What a waiting task asks, and what an answer to it means.
+"""The questions of waiting tasks, and the meaning of the answers.
 
-A2A has two states for a task that waits, and words. Our agents put a data part beside the words,
-which names the question, its kind and what the answer is about (`urn:dragoman:work:1`). This is the
-only place that reads it: skills, the client, the command line, the IAT host and the list of
-approvals all ask here.
+In A2A, a task that waits has one of two states and a message in words. Our agents add a data part
+to the message, which holds the name of the question, its kind and its details
+(`urn:dragoman:work:1`). Only this module reads that part: skills, the client, the command line, the
+IAT host and the list of approvals all use it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ _NO_WORDS = _NO | {"否", "不", "不行", "不同意", "拒绝", "不可以", "
 
 
 class Question(Struct, frozen=True):
-    """What a task waits for."""
+    """The question that a task waits to be answered."""
 
     kind: Ask
     prompt: str
-    """The words of the agent; they may be empty."""
+    """The text of the question; it may be empty."""
     name: str = ""
-    """For `Resolve`. A question without a name is answered by a message to the task."""
+    """The name of the question, for `Resolve`. A question without a name is answered by a message
+    to the task."""
     details: Json = None
     """What the answer is about."""
     more: tuple[AnyPart, ...] = ()
-    """Files and data that came with the words."""
+    """Files and data that came with the text."""
 
 
 def question_part(kind: Ask, name: str, details: Json) -> Data:
@@ -90,8 +91,9 @@ def question_in(message: Message | None, state: State) -> Question:
 
 
 def _description(part: AnyPart) -> dict[str, Json] | None:
-    """The value of a part that describes a question. Some dialects carry no metadata of parts, so a
-    value with the kind and the name of a question counts as well."""
+    """Returns the value of a part that describes a question, or None for any other part. Some
+    dialects do not carry the metadata of parts, so a value with the kind and the name of a question
+    counts as well."""
     value = part.value if isinstance(part, Data) else None
     if not isinstance(value, dict):
         return None
@@ -112,8 +114,8 @@ def answer_value(value: Json) -> Json:
 
 
 def decision_in(message: Message, value: Json = None) -> bool | None:
-    """Whether an answer approves: as data (`{"approved": true}`) or in words. None if it is
-    neither a yes nor a no."""
+    """Returns whether an answer approves, as data (`{"approved": true}`) or in words, or None if it
+    is neither a yes nor a no."""
     data = value if value is not None else first_data(message.parts)
     if isinstance(data, dict):
         data = data.get("approved")
@@ -121,8 +123,8 @@ def decision_in(message: Message, value: Json = None) -> bool | None:
 
 
 def yes_or_no(text: str) -> bool | None:
-    """Whether a text says yes or no, in English or Chinese. None for anything else: an approval
-    needs a clear word."""
+    """Returns whether a text says yes or no, in English or Chinese, or None for anything else: an
+    approval must be unambiguous."""
     word = text.strip().strip(".!。！").casefold()
     if word in _YES_WORDS:
         return True

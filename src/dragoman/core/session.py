@@ -1,4 +1,5 @@
-"""One conversation in one dialect, free of I/O: frames in, signals out; signals in, frames out."""
+"""Sessions: one conversation in one dialect, without I/O. A session turns frames into signals and
+signals into frames."""
 
 from __future__ import annotations
 
@@ -19,21 +20,21 @@ Id = str | int | float | None
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """One message as the wire carries it. SSE, WebSocket or gRPC framing is already off: an answer
-    whose content type is `text/event-stream` is its only event."""
+    """One message as the wire carries it, without its SSE, WebSocket or gRPC framing. A frame with
+    the content type `text/event-stream` holds one event of the stream."""
 
     body: bytes
     target: str = ""
     headers: Mapping[str, str] = {}
     status: int | None = None
     mark: str = ""
-    """The place in a stream (the SSE id), behind which a reader can resume."""
+    """The position in a stream (the SSE id), after which a reader can resume."""
     name: str = ""
     """The kind of event (the SSE event), in dialects that name it."""
 
 
 class Call(Struct, frozen=True, gc=False):
-    """Caller: do this. `silent` wants no answer."""
+    """The caller requests an operation. A `silent` call expects no answer."""
 
     id: Id
     op: AnyOperation
@@ -42,48 +43,50 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, gc=False):
-    """Callee: the one result."""
+    """The callee answers a call with its only result."""
 
     id: Id
     value: Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
 class Update(Struct, frozen=True, gc=False):
-    """Callee: one event of a stream, or the direct reply that is all of it."""
+    """The callee sends one event of a stream, or the direct reply that is the whole stream."""
 
     id: Id
     entry: Stamped | Message
 
 
 class End(Struct, frozen=True, gc=False):
-    """Callee: the stream is over."""
+    """The callee has sent the whole stream."""
 
     id: Id
 
 
 class Fault(Struct, frozen=True):
-    """Callee: it cannot be done, and why."""
+    """The callee answers a call with an error."""
 
     id: Id
     error: DragomanError
 
 
 class Introduction(Struct, frozen=True, gc=False):
-    """Either side: who I am and what I run for you. An `Answer` to it may hold a welcome."""
+    """Either side introduces itself: who it is, and which tools it runs for the other side. The
+    `Answer` to it may hold a welcome."""
 
     id: Id
     who: str
     card: Card | None = None
-    """None if this side has introduced itself before and only offers some more tools."""
+    """The card of this side; None if it has introduced itself before and only offers more
+    tools."""
     tools: tuple[Tool, ...] = ()
     workspace: str = ""
-    """The folder in which it works, if it says so."""
+    """The folder in which this side works, if it names one."""
     callable: bool = True
-    """Whether it can be asked in turn. A client that only asks cannot."""
+    """Whether this side can be called in turn. A mere client cannot."""
 
 
 class Ping(Struct, frozen=True, gc=False):
-    """Either side: are you there? The `Answer` to it says so."""
+    """Either side checks whether the other one is alive. The `Answer` to it confirms that."""
 
     id: Id
 
@@ -92,31 +95,33 @@ Signal = Call | Result | Update | End | Fault | Introduction | Ping
 
 
 class Session(ABC):
-    """One conversation with one peer: an HTTP exchange, a WebSocket, a chat thread. Pure.
+    """One conversation with one peer: an HTTP exchange, a WebSocket connection or a chat thread. It
+    does no I/O.
 
-    A bad call is data: `receive` yields a `Fault` that the driver sends back. It raises only when
-    nothing sensible can follow.
+    An invalid call is data: `receive` yields a `Fault`, which the driver sends back. It raises an
+    error only if the conversation cannot continue.
     """
 
     follows_questions = False
-    """Of a callee: whether a stream goes on behind a question of the task, since the answer comes
-    while the caller still listens. In A2A a stream ends there, and the next one begins behind."""
+    """Whether the streams of this callee continue after a question of the task, because the answer
+    arrives while the caller still listens. In A2A a stream ends with the question, and the next
+    stream begins after it."""
 
     @property
     def dialect(self) -> str:
-        """The name of the record of the dialect that the caller speaks, as far as it is known; of
-        a callee."""
+        """The name of the `Dialect` that the caller of this callee speaks, as far as it is
+        known."""
         return ""
 
     @property
     def tenant(self) -> str:
-        """The tenant the caller named, if its dialect has a word for it; of a callee."""
+        """The tenant that the caller of this callee named, if its dialect can express it."""
         return ""
 
     @property
     def extensions_header(self) -> str:
-        """The header in which its version tells what extensions are active; of a callee. Empty: it
-        has none."""
+        """The header in which this callee names the active extensions; empty if its version has no
+        such header."""
         return ""
 
     @abstractmethod
@@ -125,72 +130,75 @@ class Session(ABC):
 
     @abstractmethod
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """Returns the frames that say this signal, or none if the dialect cannot express it."""
+        """Returns the frames that express this signal, or none if the dialect cannot express it."""
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
-        """What was decided in reading the last frame where it could be read in more than one way:
-        fields for the driver to log, made only when it asks. Never content."""
+        """Returns how the last frame was interpreted where it was ambiguous: fields for the driver
+        to log, which are computed only on request. They never hold content."""
         return ()
 
 
 class CallerSession(Session):
-    """The side that asks, over one exchange or one connection. Every caller transport carries it.
+    """The caller's side of one exchange or one connection. Every caller transport can carry it.
 
-    The defaults suit a dialect whose answers belong to the exchange they come in.
+    The defaults suit a dialect in which an answer arrives in the exchange of its call.
     """
 
     def using(self, ctx: Context) -> None:
-        """Sets what the next call is made with, where the dialect itself has words for it: tools,
-        trace, cursor, hops, idempotency key, deadline."""
+        """Sets the context of the next call, as far as the dialect itself expresses it: tools,
+        trace, cursor, hops, idempotency key and deadline."""
         return
 
     def repeated(self) -> Iterable[Frame]:
-        """Takes the frames to send once more, since the other side did not know the form of the
-        ones before. Until they are answered, there is no answer."""
+        """Returns the frames to send again in another form, because the other side did not
+        understand the previous form, and forgets them. The call has no answer until these frames
+        have one."""
         return ()
 
     def expects(self, frame: Frame) -> bool:
-        """Whether this frame answers a call of this side. On a channel where both sides ask, every
-        other frame is for the callee."""
+        """Returns whether this frame answers a call of this side. On a channel where both sides
+        make calls, every other frame is for the callee."""
         return True
 
     def abandon(self, id: Id) -> None:
-        """Nobody waits for the answer to this call any more."""
+        """Forgets a call whose answer nobody waits for any more."""
         return
 
 
 class Duplex(ABC):
-    """The caller and the callee session that share one channel, where both sides may ask."""
+    """The caller and the callee session that share one channel, where both sides may make calls."""
 
     caller: CallerSession
     callee: Session
     name = ""
-    """How this side is called: the ids of its calls begin with it."""
+    """The name of this side. The ids of its calls begin with it."""
 
     @abstractmethod
     def whose(self, frame: Frame) -> Session | None:
-        """The session that a frame is for: the caller's if it answers a call of ours, else the
-        callee's; None if our own words came back. Raises `DragomanError` if it cannot be read."""
+        """Returns the session that a frame is for: the caller's if it answers a call of ours, and
+        otherwise the callee's. Returns None if it is a frame of our own that came back. Raises
+        `DragomanError` if the frame cannot be read."""
 
 
 class CallerConversation(ABC):
     """What a caller keeps from one exchange or connection to the next, in a dialect that begins
-    with an `Introduction`: who it is to the other side, and which form that one speaks. Pure."""
+    with an `Introduction`: its identity towards the other side, and the form of the dialect that
+    the other side speaks. It does no I/O."""
 
     @property
     @abstractmethod
     def recognized(self) -> bool:
-        """Whether its sessions show who we are, by something that the other side gave us: a
-        session token. Nothing else has to be proved then."""
+        """Whether the sessions carry a session token that the other side gave us. It identifies
+        us, so no other credentials are needed."""
 
     @abstractmethod
     def begin(self) -> CallerSession:
-        """A session for one exchange or one connection."""
+        """Returns a session for one exchange or one connection."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Drops what the other side gave us, since it does not take it any more."""
+        """Drops the session token, because the other side does not accept it any more."""
 
     @abstractmethod
     def name_peer(self, name: str) -> None:
-        """What the other side is called in messages from now on, unless it has a name already."""
+        """Sets the name of the other side in messages from now on, unless it already has one."""

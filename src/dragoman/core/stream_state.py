@@ -30,6 +30,9 @@ from dragoman.core.task_size import TaskGrowth, size_of
 Entry = Stamped | Message
 log = Logger("client")
 
+MOST_LATER = 256
+"""The events that wait to be folded. Most streams end before anyone wants to see their task."""
+
 
 class NoSnapshot(Exception):
     """A stream was resumed, and neither a number nor the task shows what was missed."""
@@ -45,13 +48,20 @@ class StreamState:
         numbered: bool,
         cursor: int = 0,
         growth: TaskGrowth | None = None,
+        held: TaskGrowth | None = None,
     ) -> None:
-        """`growth` limits the task; without it the task may be as large as it likes."""
+        """`growth` limits the size of the task; without it there is no limit. `held` limits what is
+        kept beside the task, if `growth` does not."""
         self.numbered = numbered
         """Whether the agent numbers its events."""
         self._fold: Fold | None = None
+        """The delivered events, without those in `_later`."""
+        self._later: list[Stamped] = []
+        self._state = State.SUBMITTED
+        """The state of the task after all of them."""
         # A stream that never ends must not fill our memory.
-        self._growth = growth or TaskGrowth()
+        self._growth = growth
+        self._held = growth or held or TaskGrowth()
         self._task_id = op.task_id if not isinstance(op, SendMessage) else op.message.task_id
         self._watches = not isinstance(op, SendMessage)
         self.reply: Message | None = None
@@ -86,23 +96,23 @@ class StreamState:
     @property
     def over(self) -> bool:
         """Whether no event can follow."""
-        return self.reply is not None or (self._fold is not None and self._fold.state in FINAL)
+        return self.reply is not None or (self._fold is not None and self._state in FINAL)
 
     @property
     def rests(self) -> bool:
         """Whether the task has ended or waits, so that no event follows by itself."""
         if self.over:
             return True
-        return self._fold is not None and self._unheard is None and self._fold.state in WAITING
+        return self._fold is not None and self._unheard is None and self._state in WAITING
 
     @property
     def asks(self) -> bool:
         """Whether the stream ends here although the task does not (lifecycle.ENDS_STREAM)."""
-        return self.rests and (self._fold is None or self._fold.state in ENDS_STREAM)
+        return self.rests and (self._fold is None or self._state in ENDS_STREAM)
 
     def task(self) -> Task | None:
         """The current task, built from the delivered events."""
-        return self._fold.task() if self._fold is not None else None
+        return self._folded(self._fold).task() if self._fold is not None else None
 
     def connected(self, *, cursor: bool) -> None:
         """Notes a new connection, which begins after our last event or at an unknown position."""
@@ -113,6 +123,9 @@ class StreamState:
         """Returns the new entries. Raises `NoSnapshot` if they cannot be determined."""
         new: list[Entry] = []
         for entry in entries:
+            if self._goes_on(entry):
+                new.append(entry)
+                continue
             if isinstance(entry, Message):
                 new += self._said(entry)
                 continue
@@ -123,12 +136,30 @@ class StreamState:
                 new += self._followed(entry)
         return new
 
+    def _goes_on(self, entry: Entry) -> bool:
+        """Takes a piece of an artifact that follows what was delivered, and returns whether it was
+        one. Most events are; the general way would take them just so."""
+        if type(entry) is not Stamped or not isinstance(entry.event, ArtifactChunk):
+            return False
+        seq = entry.seq
+        if seq and not (self.numbered and seq > self.seq):
+            return False
+        if self._fold is None or self._pieces or not self._joined:
+            return False
+        if self._growth is not None:
+            self._growth.add(entry.event)
+        self._later.append(entry)
+        if len(self._later) >= MOST_LATER:
+            self._folded(self._fold)
+        self.seq = seq
+        return True
+
     def catch_up(self, task: Task) -> list[Entry]:
         """Returns the events that lead from the delivered state to this task."""
         spoken = self._spoken()
         stamp = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
         if self._fold is not None and self._lags(stamp, task):
-            task = _caught_up(self._fold.task(), task)
+            task = _caught_up(self._folded(self._fold).task(), task)
         return spoken + self._compared(stamp, task)
 
     def ended(self) -> list[Entry]:
@@ -154,7 +185,7 @@ class StreamState:
             )
         first = self._pieces[0].message_id if self._pieces else ""
         new = self._spoken() if message.message_id != first else []
-        self._growth.hold(size_of(message))
+        self._held.hold(size_of(message))
         self._pieces.append(message)
         return new
 
@@ -163,18 +194,32 @@ class StreamState:
         if not self._pieces or self._fold is None:
             return []
         event = StateChanged(state=State.WORKING, message=self._message())
-        fold = self._fold
+        fold = self._folded(self._fold)
         step = Stamped(fold.task_id, fold.context_id, 0, fold.status.at, event)
         self._add(fold, step)
         return [step]
 
     def _add(self, fold: Fold, entry: Stamped) -> None:
-        self._growth.add(entry.event)
-        fold.add(entry)
+        event = entry.event
+        if self._growth is not None:
+            self._growth.add(event)
+        if not isinstance(event, ArtifactChunk):
+            self._state = _state_after(event)
+        self._later.append(entry)
+        if len(self._later) >= MOST_LATER:
+            self._folded(fold)
+
+    def _folded(self, fold: Fold) -> Fold:
+        """Returns the fold with all delivered events."""
+        if self._later:
+            for entry in self._later:
+                fold.add(entry)
+            self._later.clear()
+        return fold
 
     def _message(self) -> Message:
         pieces, self._pieces = self._pieces, []
-        self._growth.hold(-sum(map(size_of, pieces)))
+        self._held.hold(-sum(map(size_of, pieces)))
         return replace(pieces[-1], parts=joined(p for piece in pieces for p in piece.parts))
 
     def _lags(self, entry: Stamped, task: Task) -> bool:
@@ -183,7 +228,7 @@ class StreamState:
         if self._fold is None or task.state in FINAL or (self.numbered and entry.seq):
             return False
         theirs = {made.artifact_id: made for made in Fold.of(task, 0).task().artifacts}
-        made = self._fold.task().artifacts
+        made = self._folded(self._fold).task().artifacts
         return any(_shorter(theirs.get(ours.artifact_id), ours) for ours in made)
 
     def _followed(self, entry: Stamped) -> list[Entry]:
@@ -231,18 +276,20 @@ class StreamState:
         if self._fold is None:
             if not self.numbered and entry.seq:
                 entry = replace(entry, seq=0)
-            self._growth.reset(task)
+            if self._growth is not None:
+                self._growth.reset(task)
             self._fold = Fold.of(task, entry.seq)
-            self.seq = entry.seq
+            self._state, self.seq = task.state, entry.seq
             return [entry]
         if self.numbered and entry.seq and entry.seq <= self.seq:
             return []
-        fold = self._fold
-        fold.context_id = fold.context_id or task.context_id  # 0.1 tells it only here
-        task = Fold.of(task, 0).task()  # others keep every chunk of a text as a part of its own
+        fold = self._folded(self._fold)
+        fold.context_id = fold.context_id or task.context_id  # A2A 0.1 has it only here
+        # Other servers keep every chunk of a text as a separate part; the fold joins them as ours.
+        task = Fold.of(task, 0).task()
         if not all(message.message_id for message in task.history):
-            task = replace(task, history=())  # 0.1 again: without ids nothing can be compared
-        if not task.history:  # not told: what we have of it stands
+            task = replace(task, history=())  # A2A 0.1 has no message ids, so none can be compared
+        if not task.history:  # the server did not send it, so what we know of it remains
             told = fold.task()
             kept = told.history + ((told.status.message,) if told.status.message else ())
             if task.status.message in kept[-1:]:
@@ -252,16 +299,26 @@ class StreamState:
         for event, at in _difference(fold, task):
             step = Stamped(task.id, task.context_id, 0, at, event)
             self._add(fold, step)
+            self._folded(fold)
             new.append(step)
-        if fold.task() != task:  # it became another: only the whole of it says so
+        if fold.task() != task:  # no events lead from one to the other, so the whole task is sent
             step = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
             self._add(fold, step)
             new.append(step)
         if self.numbered and entry.seq:
-            self.seq = fold.seq = entry.seq
+            self.seq = entry.seq
             if new and isinstance(new[-1], Stamped):
                 new[-1] = replace(new[-1], seq=entry.seq)
         return new
+
+
+def _state_after(event: AnyEvent) -> State:
+    """Returns the state of a task after an event that may change it."""
+    if isinstance(event, Snapshot):
+        return event.task.state
+    if isinstance(event, Opened | ArtifactChunk):
+        return State.SUBMITTED
+    return event.state
 
 
 def _ids(messages: Iterable[Message]) -> set[str]:

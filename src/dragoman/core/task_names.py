@@ -1,9 +1,9 @@
-"""Names that callers give their tasks (A2A 0.1 lets them), as ids of ours.
+"""Task ids for the names that callers give their tasks, as A2A 0.1 allows.
 
-An id is unique among all callers, a name only among those of its owner. So the id of a named task
-is the name and a digest of name and owner: two callers may use one name, neither can find out that
-the other did, and the name can be read from the id, in any process and without a look-up. Ids we
-make ourselves never look like this, so the id also tells who chose it.
+An id is unique among all callers, but a name only among the tasks of its owner. Therefore the id of
+a named task consists of the name and a digest of name and owner: two callers may use the same name,
+neither can find out that the other did, and any process can read the name from the id without a
+look-up. The ids that we choose never have this form, so the id also shows who chose it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import hashlib
 
 MARK = "~"
 DIGITS = 16
-"""The number of characters of the digest. It is no secret: every look-up checks the owner of what
-it finds."""
+"""The number of characters of the digest. The digest is not a secret: every look-up checks the
+owner of the task that it finds."""
 LONGEST = 200
-"""The number of characters that a name may have."""
+"""The maximum number of characters of a name."""
 
 _HEX = frozenset("0123456789abcdef")
 
 
 def task_id_of(name: str, *owner: str) -> str:
-    """The id of the task that its owner calls so: a caller, and the agent it calls if several share
-    a store."""
-    # repr: no choice of these can be read as another one, whatever they contain.
+    """Returns the id of the task that `owner` calls `name`. The owner is a caller, together with
+    the agent that it calls if several agents share a store."""
+    # `repr` is unambiguous: no two different tuples have the same one, whatever they contain.
     owned = repr((*owner, name)).encode()
     return f"{name}{MARK}{hashlib.sha256(owned).hexdigest()[:DIGITS]}"
 

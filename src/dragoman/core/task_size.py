@@ -12,7 +12,8 @@ from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Note, Noted, Op
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, Json, Link, Message, Task, Text
 
 PART, ITEM = 64, 256
-"""About what a part, and a message or an artifact, take in memory beside their content."""
+"""The approximate memory, in bytes, that a part, and a message or an artifact, need in addition to
+their content."""
 
 
 def weight(parts: Iterable[AnyPart]) -> int:
@@ -39,12 +40,12 @@ def task_weight(task: Task) -> int:
 
 
 class TaskGrowth:
-    """How large the events of a remote task have made it, within a limit.
+    """Measures the growth of a remote task, and enforces a limit.
 
-    Theory. What others send may be made to fill our memory, so unlike `weight` this counts what
-    comes without any content too: a million empty messages are large. Every event costs the same
-    however large the task is, and only what is kept counts: an artifact that is replaced gives its
-    room back, and a state without a message needs none.
+    Theory. A hostile peer may try to fill our memory, so unlike `weight` this also counts items
+    without content: a million empty messages are large. An event costs the same however large the
+    task is. Only what is kept counts: an artifact that is replaced gives its room back, and a state
+    without a message needs none.
     """
 
     __slots__ = ("_artifacts", "_limit", "_rest", "_setting", "_total")
@@ -91,7 +92,9 @@ class TaskGrowth:
 
     def _chunk(self, artifact: Artifact, *, append: bool) -> None:
         before = self._artifacts.get(artifact.artifact_id)
-        size = _content(artifact) + len(artifact.name) + len(artifact.description)
+        size = _content(artifact)
+        if artifact.name or artifact.description:
+            size += len(artifact.name) + len(artifact.description)
         if before is None:
             size += ITEM + len(artifact.artifact_id)
         self._total += size
@@ -111,16 +114,16 @@ class TaskGrowth:
 
 
 def size_of(message: Message) -> int:
-    """About what a message takes in memory."""
+    """Returns the approximate size of a message in memory, in bytes."""
     references = message.references
     size = _content(message) + ITEM + len(message.message_id)
     return size + _text_size(references) if references else size
 
 
 def _content(item: Artifact | Message) -> int:
-    parts = item.parts
-    total = weight(parts) + PART * len(parts)
-    for part in parts:
+    total = 0
+    for part in item.parts:
+        total += PART + (len(part.text) if type(part) is Text else weight((part,)))
         if part.metadata or part.filename or part.media_type:
             total += _json_size(part.metadata) + len(part.filename) + len(part.media_type)
     if item.metadata or item.extensions:

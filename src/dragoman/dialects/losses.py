@@ -9,6 +9,7 @@ the tables of `dragoman gateway losses` and the note on a relayed task cannot di
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -41,9 +42,22 @@ from dragoman.core.operations import (
 from dragoman.core.questions import Question, question_at, question_part
 from dragoman.core.session import Call, Signal, Update
 
+from . import DIALECTS
+
 E = TypeVar("E", bound=ev.AnyEvent)
 LATE = 1_700_000_000_123
 """A time with milliseconds."""
+
+
+CONTENT, ADDRESS = "a file by its content", "a file by its address"
+RESULT, LINKED_RESULT = "a file as a result", "a file as a result, by its address"
+
+
+class FileForms(Struct, frozen=True):
+    """The forms of files that a dialect has words for."""
+
+    by_value: bool = True
+    by_reference: bool = True
 
 
 class Feature(Struct, frozen=True):
@@ -59,6 +73,14 @@ class Feature(Struct, frozen=True):
 def lost_by(dialect: Dialect) -> tuple[str, ...]:
     """The names of the features that this dialect does not carry."""
     return tuple(each.name for each in FEATURES if not each.present(dialect.carried(each.sample)))
+
+
+@cache
+def file_forms(name: str) -> tuple[FileForms, FileForms]:
+    """The forms of files in what callers of the dialect of this name say, and in results."""
+    lost = lost_by(DIALECTS[name])
+    asked = FileForms(CONTENT not in lost, ADDRESS not in lost)
+    return asked, FileForms(RESULT not in lost, LINKED_RESULT not in lost)
 
 
 def lost_between(caller: Dialect, agent: Dialect) -> tuple[str, ...]:
@@ -107,12 +129,12 @@ REQUESTS: tuple[Feature, ...] = (
         _part(lambda part: isinstance(part, Text) and part.filename and part.media_type),
     ),
     Feature(
-        "a file by its content",
+        CONTENT,
         _send((Blob(b"\x00", filename="a.bin", media_type="application/x"),)),
         _part(lambda part: isinstance(part, Blob)),
     ),
     Feature(
-        "a file by its address",
+        ADDRESS,
         _send((Link("https://example.com/a"),)),
         _part(lambda part: isinstance(part, Link)),
     ),
@@ -236,9 +258,14 @@ ANSWERS: tuple[Feature, ...] = (
         _of(ev.ArtifactChunk, lambda event: event.metadata),
     ),
     Feature(
-        "a file as a result",
+        RESULT,
         _chunk(Blob(b"\x00", filename="a.bin")),
         _made(lambda made: any(isinstance(part, Blob) for part in made.parts)),
+    ),
+    Feature(
+        LINKED_RESULT,
+        _chunk(Link("https://example.com/a")),
+        _made(lambda made: any(isinstance(part, Link) for part in made.parts)),
     ),
     Feature(
         "the message of a state",

@@ -53,10 +53,12 @@ class SseParser:
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")  # the other half of a CRLF cut in two
+        events: list[SseEvent] = []
+        if not (self._line_size or self._data or self._name or b"\r" in chunk or b"\0" in chunk):
+            chunk = self._take_usual(chunk, events)
         if chunk.endswith(b"\r"):
             self._after_cr = True
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        events: list[SseEvent] = []
         for line in lines:
             if self._line_size:  # its beginning came in other bytes
                 self._grow(line)
@@ -68,6 +70,28 @@ class SseParser:
         if rest:
             self._grow(rest)
         return events
+
+    def _take_usual(self, chunk: bytes, events: list[SseEvent]) -> bytes:
+        """Takes the events at the beginning of these bytes that look as nearly all do: line by
+        line they would cost more than their JSON. Returns the rest."""
+        begin = 0
+        while True:
+            at, mark = begin, None
+            if chunk.startswith(b"id: ", at):
+                end = chunk.find(b"\n", at)
+                mark, at = chunk[at + 4 : end], end + 1
+            end = chunk.find(b"\n", at)
+            if not (
+                end > 0 and chunk.startswith(b"data: ", at) and chunk.startswith(b"\n", end + 1)
+            ):
+                return chunk[begin:]
+            if end - at > self._max_size:
+                raise self._too_large()
+            if mark is not None:
+                self._mark = mark.decode(errors="replace")
+            events.append(SseEvent(chunk[at + 6 : end], self._mark))
+            self._first_line = False
+            begin = end + 2
 
     def close(self) -> list[SseEvent]:
         """The event that was still open when the stream ended, if there is one."""

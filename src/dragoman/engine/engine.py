@@ -70,9 +70,9 @@ class Engine:
 
     Several engines may share a store, each with its own `name`: the tasks of one do not exist for
     another. In that case `opens_store` is false, and the code that starts the engines opens the
-    store first and closes it after the last engine has stopped; engines of one process have one
-    `maintenance` between them. Without a name, the agent is the
-    only one that is served, and its tasks are stored under the agent's own name.
+    store first and closes it after the last engine has stopped. The engines of one process share
+    one `maintenance`. Without a name, the agent is the only one that is served, and its tasks are
+    stored under the agent's own name.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class Engine:
             self._workspaces.close()
 
     def replace_agent(self, agent: Agent, outside: Outside | None) -> None:
-        """Goes on with other code. Tasks that run end with the code they began with; tasks that
-        begin or are resumed later run the new code."""
+        """Replaces the code of the agent. Tasks that are running finish with the old code; tasks
+        that start or are resumed later run the new code."""
         before, self.runner.outside = self.runner.outside, outside
         self.agent = self.runner.agent = agent
         self.runner.renew_context()
@@ -300,8 +300,10 @@ class Engine:
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
         """Returns the skill of a caller's task."""
-        task_id = await self._names.id_of(task_id, self._scope_of(ctx)) or task_id
-        return (await self.store.row(self._scope_of(ctx), task_id)).skill
+        scope = self._scope_of(ctx)
+        task_id = await self._names.id_of(task_id, scope) or task_id
+        run = self._view.mine(scope, task_id)
+        return (run.writer.row if run else await self.store.row(scope, task_id)).skill
 
     def skill_for(self, op: SendMessage) -> Skill:
         """Returns the skill that a new task of this message would have."""

@@ -1,7 +1,7 @@
 """Limits the history of tasks in responses, and adds the states that a task was in.
 
-The states are for callers that activate `urn:dragoman:transitions:1`. 0.3 has the capability
-`stateTransitionHistory` and no place for what it promises; this is the place, in every version
+The states are for callers that activate `urn:dragoman:transitions:1`. A2A 0.3 has the capability
+`stateTransitionHistory` but no field for the states; the extension defines one, in every version
 (docs/extensions/transitions.md).
 """
 

@@ -45,7 +45,8 @@ SWEEP = 3600.0
 SWEPT = 1000
 """The number of tasks that one step of a clean-up deletes."""
 JUMPED = 60_000
-"""Milliseconds from which a change of the clock counts as set, and not merely adjusted."""
+"""The smallest change in milliseconds that counts as setting the clock, and not merely as adjusting
+it."""
 BATCH = 64
 
 
@@ -233,7 +234,7 @@ class Maintenance:
         self.worker.place_free.clear()
         runners = [each for each in self._runners if not each.stopping]
         if len(self._runners) > 1:
-            # One question for all agents. Most of them have nothing to do, however many there are.
+            # One query for all agents: most of them have nothing to do, however many there are.
             due = await self._store.agents_due()
             runners = [each for each in runners if each.name in due]
             for runner in runners:

@@ -1,4 +1,4 @@
-"""Ends what took too long."""
+"""Ends the runs and the waits that took too long."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Runner:
         )
         run = Run(self.shared, row, self.skill_of(row), first, caller)
         run.writer.load(task)
-        run.journal.loaded = False
+        run.resumed, run.journal.loaded = True, False
         run.writer.has_webhooks = bool(await self.store.hooks(scope, row.task_id))
         self.runs[row.task_id] = run
         return run
@@ -162,7 +162,7 @@ class Runner:
     def skill_of(self, row: Row) -> Skill:
         """Returns the skill of a task. If the code no longer has it, any skill is returned, which
         only serves to end the task."""
-        return self.agent.skills.get(row.skill) or self.agent.choose("")
+        return self.agent.recorded_skill(row.skill) or self.agent.choose("")
 
     async def resume(self, row: Row) -> None:
         """Runs a claimed task again from the top, with its journal (DESIGN §4.1).
@@ -181,7 +181,7 @@ class Runner:
         if row.cancel:
             self.cancel(run)
             return
-        if row.skill not in self.agent.skills:
+        if self.agent.recorded_skill(row.skill) is None:
             run.fail(f"This agent has no skill `{row.skill}` any more", "skill_gone")
             return
         # A run that only waited for its caller did not crash, and its answer resets the attempts.

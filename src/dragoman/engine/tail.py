@@ -97,8 +97,9 @@ async def follow(
     quiet = 0.0
     tap = Tap()
     # If a run was lost before this reader saw its question, only the store knows that the task
-    # waits. It may then have no further events, so `told` records whether this reader has seen any:
-    # a reader that joins a waiting task must not end before the first new event.
+    # waits, and no further event may follow. On the other hand, a reader that joins a waiting task
+    # must not end before the first new event. `told` tells the two apart: it records whether this
+    # reader has seen an event.
     told = False
     while True:
         if run is None or run.writer.closed:

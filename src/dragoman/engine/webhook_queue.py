@@ -247,7 +247,8 @@ class WebhookQueue:
             self._tries["gone"] += 1
         else:
             if not answer.blames_host and now_ms() - found[0].at >= OVERTAKES * 1000:
-                with suppress(TaskNotFound):  # while it is held: one call at a time
+                # The claim is kept until the webhook is deleted, so that no other call starts.
+                with suppress(TaskNotFound):
                     await self._overtake(delivery, through)
             await self._failed(delivery, answer, through)
 
@@ -334,7 +335,7 @@ class WebhookQueue:
             return None
         return entry[0].at if entry is not None else None
 
-    # What happened.
+    # The event or the task to send.
 
     async def _bare(self, delivery: Delivery) -> tuple[Stamped, None] | None:
         task_id, seq = delivery.hook.task_id, delivery.seq

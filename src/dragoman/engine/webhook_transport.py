@@ -24,8 +24,8 @@ class WebhookAnswer(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def arrived(self) -> bool:
-        """Returns whether the receiver accepted it. Only 2xx counts, because redirects are not
-        followed (a2a-wire §13.6)."""
+        """Returns whether the receiver accepted the call. Only 2xx counts, because redirects are
+        not followed (a2a-wire §13.6)."""
         return 200 <= self.status < 300
 
     @property
@@ -41,8 +41,8 @@ class WebhookTransport(Protocol):
         """Raises `BadParams` for a hook that must not be called."""
 
     def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
-        """Returns the hook as it may be stored. Secrets that come masked are those of the `known`
-        hook; `BadParams` if they are not."""
+        """Returns the hook in the form that is stored. A masked secret stands for the secret of the
+        `known` hook. Raises `BadParams` if that hook has none."""
 
     def masked(self, hook: Hook) -> Hook:
         """Returns a stored hook as it may be shown."""

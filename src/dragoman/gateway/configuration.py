@@ -62,6 +62,7 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
         environ=os.environ,
         fresh=5 * agent.refresh,
         closing=closing,
+        signed_for=_signed_for(name, agent),
     )
     return UpstreamAgent(
         name,
@@ -70,6 +71,9 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
         timeout=agent.timeout,
         patience=agent.patience,
         refresh=agent.refresh,
+        files=agent.files,
+        result_files=agent.result_files,
+        inline_size=agent.inline_size,
     )
 
 
@@ -160,6 +164,13 @@ def _auth(name: str, agent: HostedAgent, settings: Settings, closing: list[Closi
         return beside
     shared = _secret(name, agent, "secret", agent.secret)
     return SharedSecret(shared, to=agent.agent_id or name, me="", beside=beside)
+
+
+def _signed_for(name: str, agent: HostedAgent) -> str:
+    if agent.secret is None:
+        return ""
+    to = agent.agent_id or name
+    return f"signed for {to!r}: agent_id in [agents.{name}] is the name that the agent has"
 
 
 def _secret(name: str, agent: HostedAgent, key: str, secret: Secret) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
+from time import monotonic
 from typing import Protocol
 
 from dragoman.core.card import Card
@@ -51,7 +51,7 @@ class UpstreamService(Service):
         card is not made more often than `refresh` says, if calls show that the address answers."""
         agent, pool = self._agent, self._agent.pool
         interval = min(pool.limits.health or agent.refresh, agent.refresh)
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         if address.checked_at and now - address.checked_at < agent.refresh:
             quiet = now - address.answered_at
             if quiet < interval and not address.last_reason:

@@ -62,9 +62,12 @@ class ConnectedSubAgent:
             return None  # type: ignore[return-value]  # nobody reads the result of an answer
         return await self._sub.transport.call(op, ctx)
 
-    def stream(self, op: Streamed, ctx: Context, /) -> AsyncGenerator[Batch, None]:
-        """Yields the events of a task."""
-        return self._sub.transport.stream(op, ctx)
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a task, and the stream of all that follow."""
+        steps = self._sub.transport.stream(op, ctx)
+        return await anext(steps, None), steps
 
 
 class SubAgentConnections:

@@ -5,14 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -22,6 +16,7 @@ from msgspec.structs import replace
 from dragoman.agent import Turn
 from dragoman.agent.answers import Failed
 from dragoman.agent.turn import access_of
+from dragoman.client.connection_cache import Entered
 from dragoman.core.errors import (
     CardUntrusted,
     Conflict,
@@ -40,14 +35,15 @@ from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WO
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, Task
-from dragoman.core.operations import GetTask, SendMessage
+from dragoman.core.operations import GetTask, ListTasks, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import question_of
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
-from dragoman.dialects.losses import lost_from
+from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 
+from .relayed_files import prepare_files
 from .upstream_connections import ConnectedAgent
 from .upstream_peer import UpstreamPeer
 from .upstream_pool import RETRY_AFTER
@@ -65,6 +61,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 REFERENCES = "references to other tasks"
 _OF_OURS = frozenset(("the id of a message", "a send that does not wait"))
 """Features of the message that are ours, and not our caller's."""
+_FILES = frozenset((CONTENT, ADDRESS))
+"""Features that are converted into each other."""
 _BETWEEN_US = frozenset((CURSOR, IDEMPOTENCY, TRANSITIONS))
 """Extensions of ours that hold between two sides; each side has its own."""
 
@@ -122,10 +120,14 @@ class RemoteUpstream(Upstream):
         label = self._peer.label if self._peer is not None else ""
         return f"{PREFIX}{self._asked.served_as}@{label}"
 
-    @asynccontextmanager
-    async def peer(self, task_id: str, address: str) -> AsyncIterator[Peer]:
+    def peer(self, task_id: str, address: str) -> Entered[Peer]:
         """Returns the agent. A task that it has already waits for it while it is away, and so does
         a message that may have arrived."""
+        return Entered(self._entered(task_id, address))
+
+    async def _entered(
+        self, task_id: str, address: str
+    ) -> tuple[Peer, Callable[[], Awaitable[None]]]:
         label = self._recorded(address)
         if task_id:
             label = self._found_at or label or self._asked.pool.url
@@ -133,8 +135,7 @@ class RemoteUpstream(Upstream):
             label = ""
         while True:
             try:
-                way = self._way(label)
-                self._peer = await way.__aenter__()
+                peer = self._peer = await self._way(label).__aenter__()
                 break
             except PeerUnreachable as exc:
                 if not label:
@@ -149,10 +150,12 @@ class RemoteUpstream(Upstream):
                     continue
                 await self._wait(exc)
         try:
-            self._asked.learn(self._peer.card, self._peer.dialect, self._peer.label)
-            yield self._peer
-        finally:
-            await way.__aexit__(None, None, None)
+            self._asked.learn(peer.card, peer.dialect, peer.label)
+            prepare_files(self._asked, peer, self._turn, self._turn.message.parts)
+        except BaseException:
+            await peer.leave()
+            raise
+        return peer, peer.leave
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
         return self._asked.pool.peer(
@@ -275,7 +278,8 @@ class RemoteUpstream(Upstream):
             context=turn.context,
         )
         lost = lost_from(dialect, Call(id=None, op=op, stream=True))
-        self._lost = [each for each in lost if each not in _OF_OURS]
+        converted = _FILES if self._peer.files is not None else _OF_OURS
+        self._lost = [each for each in lost if each not in _OF_OURS and each not in converted]
         if len(message.references) < len(turn.references) and REFERENCES not in self._lost:
             self._lost.append(REFERENCES)
         return op
@@ -286,6 +290,7 @@ class RemoteUpstream(Upstream):
         recognise it, is asked first whether it still waits for this one."""
         assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
         op = answer.op
+        prepare_files(self._asked, peer, self._turn, answer.parts)
         if DIALECTS[peer.dialect].conversation is not None:
             await peer.call(op, ctx)
             return
@@ -316,10 +321,21 @@ class RemoteUpstream(Upstream):
         except DragomanError as exc:
             return {"error": exc.message}
 
-    async def stop(self, task_id: str) -> None:
-        """Cancels the task there."""
-        label = self._peer.label if self._peer is not None else ""
-        await self._asked.cancel(task_id, label)
+    async def find_task(self, key: str, address: str) -> str:
+        """Looks for the message in the tasks of the conversation, as the agent lists them."""
+        label = self._recorded(address)
+        pool = self._asked.pool
+        op = ListTasks(context_id=self._context_id, page_size=100)
+        for each in pool.addresses:
+            if label and each.label != label:
+                continue
+            async with pool.peer(at=each.label, urgent=True) as peer:
+                page = await peer.call(op, Context())
+            for task in page.tasks:
+                if any(message.message_id == key for message in task.history):
+                    self._peer = peer
+                    return task.id
+        return ""
 
 
 def conversation_of(name: str, caller: Context, context_id: str) -> str:

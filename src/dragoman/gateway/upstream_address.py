@@ -39,16 +39,16 @@ class UpstreamAddress:
         self.latency = 0.0
         """The average time to the first answer."""
         self.answered_at = 0.0
-        """The loop's time of the last answer."""
+        """The monotonic time of the last answer."""
         self.checked_at = 0.0
-        """The loop's time of the last health check."""
+        """The monotonic time of the last health check."""
         self.checks_failed = 0
         """Health checks in a row that failed."""
         self.alive = False
         """Whether a health check succeeded after the last failure."""
 
     def answered(self, seconds: float, now: float) -> None:
-        """Notes an answer, after so many seconds, at this time of the loop."""
+        """Notes an answer, after so many seconds, at this monotonic time."""
         self.seen_at, self.answered_at = time.time(), now
         self.last_reason = ""
         self.latency += (seconds - self.latency) * (WEIGHT if self.latency else 1.0)

@@ -13,13 +13,17 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent, Skill, Turn
 from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
+from dragoman.agent.run_api import RunApi
+from dragoman.agent.turn import access_of
 from dragoman.core.card import Card, Interface
-from dragoman.core.errors import DragomanError, Unsupported
+from dragoman.core.errors import BadParams, ConfigError, DragomanError, Unsupported
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.operations import GetExtendedCard, Invoke
 from dragoman.core.peer import Context
-from dragoman.relay import Relay
+from dragoman.files import FileDoor
+from dragoman.files.transfer import FileForm
+from dragoman.relay import Relay, RelayedTask
 
 from .cards import changes, relayed
 from .service import UpstreamService
@@ -27,6 +31,9 @@ from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel, parsed, t
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
+MOST_ID = 200
+"""The longest id of a skill. It is recorded with every task."""
+SKILL_ID = "metadata.skillId"
 MOST_ATTEMPTS = 1000
 """A run that starts again follows the same task, so it may do so often."""
 
@@ -43,6 +50,9 @@ class UpstreamAgent(Agent):
         timeout: float = 3600.0,
         patience: float = 120.0,
         refresh: float = 60.0,
+        files: FileForm = "auto",
+        result_files: FileForm = "auto",
+        inline_size: int = 0,
         fallbacks: Sequence[UpstreamAgent] = (),
     ) -> None:
         """`name` is what it is called here. Until its card is known, that is all its card says."""
@@ -50,6 +60,9 @@ class UpstreamAgent(Agent):
         self.served_as = name
         self.pool = pool
         self.repeat, self.patience, self.refresh = repeat, patience, refresh
+        self.files, self.result_files, self.inline_size = files, result_files, inline_size
+        self.door: FileDoor | None = None
+        """Where files are offered for download, while the agent is served."""
         self.dialect = ""
         """The dialect in which it is called; empty until it was reached."""
         self.theirs: Card | None = None
@@ -73,6 +86,16 @@ class UpstreamAgent(Agent):
     async def _relay(self, turn: Turn) -> None:
         await Relay(turn, RemoteUpstream(self, turn)).run()
 
+    def use_files(self, door: FileDoor) -> None:
+        """Offers files at the door of the server, where agents or callers take them by reference.
+        Raises `ConfigError` if they always do, and the door has no address."""
+        if "reference" in (self.files, self.result_files) and not door.offers:
+            raise ConfigError(
+                f"[agents.{self.served_as}]: files by reference need the address of this server: "
+                "set public_url in [server]."
+            )
+        self.door = door
+
     def choose(self, skill_id: str) -> Skill:
         """Returns the skill that relays. A skill that is not on the card is refused here, unless
         the agent has more skills than it shows to everyone."""
@@ -81,7 +104,28 @@ class UpstreamAgent(Agent):
             known = {skill.id for skill in theirs.skills}
             if skill_id not in known and not theirs.extended:
                 raise self.unknown(skill_id)
-        return self.skills[RELAY]
+        if len(skill_id) > MOST_ID:
+            raise BadParams(f"A skill id has at most {MOST_ID} characters", field=SKILL_ID)
+        return self._relaying(skill_id if skill_id != RELAY else "")
+
+    def _relaying(self, skill_id: str) -> Skill:
+        """Returns the skill that relays, under a name that tells which skill elsewhere is meant. It
+        is recorded with the task, since later calls are judged by it too."""
+        relay = self.skills[RELAY]
+        return replace(relay, id=f"{RELAY}/{skill_id}") if skill_id else relay
+
+    def recorded_skill(self, skill_id: str) -> Skill | None:
+        """Returns the skill that relays, for tasks that it opened."""
+        if skill_id.startswith(f"{RELAY}/"):
+            return self._relaying(skill_id.removeprefix(f"{RELAY}/"))
+        return super().recorded_skill(skill_id)
+
+    def skill_asked(self, skill: Skill) -> str:
+        """Returns the skill elsewhere that is meant; empty if the agent there chooses one."""
+        named = skill.id.removeprefix(RELAY).removeprefix("/")
+        if not named and self.theirs is not None and len(self.theirs.skills) == 1:
+            return self.theirs.skills[0].id
+        return named
 
     def card(self, interfaces: Iterable[Interface] = (), also: Container[str] = ()) -> Card:
         """Returns the card of the agent elsewhere as ours, with these addresses."""
@@ -151,6 +195,11 @@ class UpstreamAgent(Agent):
         """Cancels a task at the address with this label. It is no error if the task has ended."""
         async with self.pool.peer(at=at or self.pool.url, urgent=True) as peer:
             await cancel(peer.agent, task_id)
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task of a run that did not learn its id, if the agent lists it."""
+        turn = Turn(run, RELAY)
+        await RelayedTask(access_of(turn), RemoteUpstream(self, turn)).stop_unrecorded()
 
     async def stop_remote(self, call: StartedCall) -> bool:
         """Cancels what the agent does for a task of ours, also after a restart."""

@@ -36,8 +36,11 @@ class ConnectedAgent(Protocol):
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Returns the result, or raises a `DragomanError`."""
 
-    def stream(self, op: Streamed, ctx: Context, /) -> AsyncGenerator[Batch, None]:
-        """Yields the events of a task."""
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a task, and the stream of all that follow. The relay resumes
+        it if it breaks."""
 
 
 class UpstreamConnections(Protocol):

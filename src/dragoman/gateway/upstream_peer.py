@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
+from dragoman.files.transfer import RelayedFiles
 
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent
@@ -24,11 +26,18 @@ class UpstreamPeer:
 
     agent: ConnectedAgent
 
-    def __init__(self, pool: UpstreamPool, address: UpstreamAddress) -> None:
-        self._pool, self._address = pool, address
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        address: UpstreamAddress,
+        way: AbstractAsyncContextManager[ConnectedAgent],
+    ) -> None:
+        self._pool, self._address, self._way = pool, address, way
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
+        self.files: RelayedFiles | None = None
+        """Converts files, if the task has any."""
 
     @property
     def label(self) -> str:
@@ -52,45 +61,55 @@ class UpstreamPeer:
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Returns the result, or raises a `DragomanError`."""
-        began = _now()
+        if self.files is not None:
+            op = await self.files.sent(op)
+        began = monotonic()
         try:
             value = await self.agent.call(op, ctx)
         except DragomanError as exc:
             self._failed(exc, began, heard=False)
             raise
         self._answered(began)
-        return value
+        return value if self.files is None else await self.files.result(value)
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of a task. The first must come in time."""
-        began, heard = _now(), False
-        steps = self.agent.stream(op, ctx)
+        files = self.files
+        if files is not None:
+            op = await files.sent(op)
+        convert = files.received if files is not None and files.up is not None else None
+        began, heard = monotonic(), False
+        steps: AsyncGenerator[Batch, None] | None = None
         try:
-            batch = await self._first(steps)
+            batch, steps = await self._first(op, ctx)
             heard = True
             self._answered(began)
             while batch is not None:
-                yield batch
+                yield batch if convert is None else await convert(batch)
                 batch = await anext(steps, None)
         except DragomanError as exc:
             self._failed(exc, began, heard=heard)
             raise
         finally:
-            await steps.aclose()
+            if steps is not None:
+                await steps.aclose()
 
-    async def _first(self, steps: AsyncGenerator[Batch, None]) -> Batch | None:
-        """Returns the first events. An agent without streams answers when its work is done."""
+    async def _first(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events and the stream of the others. An agent without streams answers
+        when its work is done."""
         seconds = self._pool.limits.answer_timeout if self.card.streaming else None
         try:
             async with asyncio.timeout(seconds):
-                return await anext(steps, None)
+                return await self.agent.begin(op, ctx)
         except TimeoutError:
             message = f"{self._pool.name} did not answer within {seconds} s"
             raise PeerUnreachable(message, sent=True) from None
 
     def _answered(self, began: float) -> None:
         self.decided = True
-        self._pool.answered(self._address, _now() - began)
+        self._pool.answered(self._address, monotonic() - began)
 
     def _failed(self, exc: DragomanError, began: float, *, heard: bool) -> None:
         reason = failure_reason(exc, heard=heard)
@@ -114,6 +133,11 @@ class UpstreamPeer:
             self._address.in_flight += 1
             self._has_place = True
 
+    async def leave(self) -> None:
+        """Frees the place and the connection."""
+        self.release()
+        await self._way.__aexit__(None, None, None)
+
     def release(self) -> None:
         """Frees the place."""
         if self._has_place:
@@ -121,7 +145,3 @@ class UpstreamPeer:
             if not self.decided:
                 self._pool.undecided(self._address)
             self._pool.left(self._address)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

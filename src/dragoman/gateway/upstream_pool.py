@@ -12,14 +12,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from math import ceil
+from time import monotonic
 from typing import Any, Protocol
 
-from dragoman.client.connection_cache import ConnectionCache
+from dragoman.client.connection_cache import ConnectionCache, Entered
 from dragoman.client.limits import ClientLimits
-from dragoman.core.errors import CallError, DragomanError, PeerError, PeerUnreachable, TooMany
+from dragoman.core.errors import (
+    CallError,
+    DragomanError,
+    Forbidden,
+    PeerError,
+    PeerRefused,
+    PeerUnreachable,
+    TooMany,
+    Unauthenticated,
+)
 from dragoman.core.log import Logger
 from dragoman.core.operations import GetTask
 from dragoman.core.peer import ANYONE
@@ -62,11 +72,12 @@ class UpstreamPool:
         fresh: float = 300.0,
         closing: Iterable[Closing] = (),
         connections: UpstreamConnections | None = None,
+        signed_for: str = "",
     ) -> None:
         """`addresses` have the options of `connect` for each. `fresh` are the seconds after which
         the card is read again by the next call, if nothing has done it before. `closing` is closed
         with the pool. `connections` are those to agents that came to us; None: the addresses are
-        called."""
+        called. `signed_for` tells operators for whom messages are signed, if one is refused."""
         self.name = name
         self.limits = limits or UpstreamLimits()
         times = ClientLimits(
@@ -83,6 +94,7 @@ class UpstreamPool:
         )
         self._by_label = {each.label: each for each in self.addresses}
         self._closing = tuple(closing)
+        self._signed_for = signed_for
         self._cache: UpstreamConnections = connections or ConnectionCache(
             environ=environ, fresh=fresh
         )
@@ -109,12 +121,11 @@ class UpstreamPool:
 
     def state(self, address: UpstreamAddress) -> BreakerState:
         """Returns the state of the circuit breaker of an address."""
-        return self._breaker.state(address.label, _now())
+        return self._breaker.state(address.label, monotonic())
 
     # Calls.
 
-    @asynccontextmanager
-    async def peer(
+    def peer(
         self,
         *,
         at: str = "",
@@ -122,7 +133,7 @@ class UpstreamPool:
         principal: str = "",
         avoid: Collection[str] = (),
         urgent: bool = False,
-    ) -> AsyncIterator[UpstreamPeer]:
+    ) -> Entered[UpstreamPeer]:
         """Returns the agent, for the duration of the block.
 
         `at` is the label of an address: that of a task, or of a message that may have arrived
@@ -131,6 +142,11 @@ class UpstreamPool:
 
         Raises `PeerUnreachable` if nothing was sent because no address can be reached, and
         `TooMany` if too many calls wait."""
+        return Entered(self._entered(at, context_id, principal, avoid, urgent=urgent))
+
+    async def _entered(
+        self, at: str, context_id: str, principal: str, avoid: Collection[str], *, urgent: bool
+    ) -> tuple[UpstreamPeer, Callable[[], Awaitable[None]]]:
         passed, why = set(avoid), None
         while True:
             address = (
@@ -139,10 +155,10 @@ class UpstreamPool:
                 else await self._placed(passed, context_id, principal, why)
             )
             way = self._cache.reach(address.url, address.options)
-            peer = UpstreamPeer(self, address)
+            peer = UpstreamPeer(self, address, way)
             try:
                 peer.agent = await way.__aenter__()
-                break
+                return peer, peer.leave
             except BaseException as exc:
                 if isinstance(exc, PeerError):
                     self.failed(address, failure_reason(exc, heard=False) or exc.reason, exc)
@@ -154,11 +170,6 @@ class UpstreamPool:
                     raise
                 passed.add(address.label)
                 why = why or exc
-        try:
-            yield peer
-        finally:
-            peer.release()
-            await way.__aexit__(None, None, None)
 
     async def find(self, task_id: str, *, besides: str) -> str:
         """Returns the label of another address that has this task, because the addresses share a
@@ -174,7 +185,7 @@ class UpstreamPool:
 
     def _pinned(self, label: str, *, urgent: bool) -> UpstreamAddress:
         """Takes an address by its label. If it has been configured away, the agent has moved."""
-        now = _now()
+        now = monotonic()
         address = self._by_label.get(label) or min(
             self.addresses, key=lambda each: self._breaker.seconds_left(each.label, now)
         )
@@ -199,7 +210,7 @@ class UpstreamPool:
         self, avoid: Collection[str], context: str, why: DragomanError | None
     ) -> UpstreamAddress | None:
         """Takes a place; None if there is none at the moment."""
-        now, breaker = _now(), self._breaker
+        now, breaker = monotonic(), self._breaker
         usable = [
             each
             for each in self.addresses
@@ -262,7 +273,7 @@ class UpstreamPool:
 
     def answered(self, address: UpstreamAddress, seconds: float) -> None:
         """Notes the answer to a call, after so many seconds."""
-        now = _now()
+        now = monotonic()
         self._breaker.record(address.label, now, failed=False)
         address.answered(seconds, now)
         self.latency.add(seconds)
@@ -272,14 +283,14 @@ class UpstreamPool:
     def failed(self, address: UpstreamAddress, reason: str, exc: DragomanError) -> None:
         """Notes that a call failed."""
         address.failed(reason, exc)
-        self._breaker.record(address.label, _now(), failed=True)
+        self._breaker.record(address.label, monotonic(), failed=True)
         if self._queue:
             self._queue.serve()
 
     def undecided(self, address: UpstreamAddress) -> None:
         """Notes that a call ended without an outcome, so that the next one may be the probe."""
-        if self._breaker.state(address.label, _now()) is BreakerState.HALF_OPEN:
-            self._breaker.probe_now(address.label, _now())
+        if self._breaker.state(address.label, monotonic()) is BreakerState.HALF_OPEN:
+            self._breaker.probe_now(address.label, monotonic())
 
     def left(self, address: UpstreamAddress) -> None:
         """Gives the place of a call to the next one."""
@@ -297,12 +308,14 @@ class UpstreamPool:
     async def check(self, address: UpstreamAddress) -> ConnectedAgent | None:
         """Asks an address for a sign of life, and returns the agent there with its card as it is
         now; None if it does not answer."""
-        address.checked_at = began = _now()
+        address.checked_at = began = monotonic()
         try:
             async with asyncio.timeout(min(CHECK, self.limits.answer_timeout)):
                 agent = await self._looked_at(address)
         except (DragomanError, OSError, TimeoutError) as exc:
             error = exc if isinstance(exc, DragomanError) else PeerUnreachable(str(exc) or "silent")
+            if self._signed_for and isinstance(error, Unauthenticated | Forbidden):
+                error = PeerRefused(f"{error.message} ({self._signed_for})")
             address.checks_failed += 1
             tell = log.warning if address.checks_failed == 1 else log.debug
             tell("An agent cannot be reached", agent=self.name, at=address.label, why=error)
@@ -311,10 +324,10 @@ class UpstreamPool:
         address.checks_failed = 0
         address.alive = True
         if not address.last_reason or address.last_reason in ("health", "unreachable"):
-            self.answered(address, _now() - began)
+            self.answered(address, monotonic() - began)
         else:
             # It answers this question; whether it does its work again only a call can tell.
-            self._breaker.probe_now(address.label, _now())
+            self._breaker.probe_now(address.label, monotonic())
             self._queue.serve()
         return agent
 
@@ -330,7 +343,3 @@ class UpstreamPool:
         await self._cache.close()
         for each in self._closing:
             await each.close()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

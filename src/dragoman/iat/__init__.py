@@ -1,4 +1,4 @@
-"""IAT from the host's side: sub-agents that register, tools they may call, questions they ask."""
+"""The IAT host: sub-agents register with it, call its tools and ask it questions."""
 
 from .host import Host
 from .sub_agent import SubAgent

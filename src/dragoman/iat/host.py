@@ -1,9 +1,10 @@
-"""Host: an agent whose work is to have sub-agents work.
+"""`Host`: an agent that delegates its work to sub-agents.
 
-A host is an `Agent`, so `execute` is a task like any other: it survives a restart, its approvals
-are those of `dragoman approvals`, and A2A callers can give it work too. Sub-agents register over a
-WebSocket or with an address, or the host is given their addresses; what they ask for (tools,
-approvals, input) is answered by the host's own tools, or asked of whoever gave the host the task.
+A host is an `Agent`, so `execute` is a task like any other: it survives a restart, `dragoman
+approvals` lists its approvals, and A2A callers can give it work too. Sub-agents register over a
+WebSocket or with an address, or the host is given their addresses. Their requests for tools are
+answered by the host's own tools; their approvals and questions are passed to the caller that gave
+the host the task.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ log = Logger("iat")
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPERATOR = Context(principal="host", extensions=(WORK,))
-"""On whose behalf the host's own process gives work."""
+"""The context in which the host's own process gives work."""
 PULSE = 30.0
 PATIENCE = 60.0
 ANSWER = 5.0
-"""Seconds that an agent has to show that it is there, when somebody else claims its name."""
+"""Seconds that an agent has to respond when another one claims its name."""
 GREETING = 15.0
 """Seconds that an agent at an address has to answer the first message."""
 _ADDRESS = re.compile(r"(?:([^\s=/:?#]+)=)?(https?://[^\s/?#]\S*)")
 
 
 class Host(Agent):
-    """Has sub-agents, offers them tools, and runs `execute` on them."""
+    """An agent that has sub-agents, offers them tools, and delegates `execute` to them."""
 
     def __init__(
         self,
@@ -76,33 +77,34 @@ class Host(Agent):
         if depth < 1 or pulse <= 0 or patience <= 0 or approval_expires <= 0:
             raise ConfigError("depth, pulse, patience and approval_expires must be positive")
         self.addresses: list[tuple[str, str]] = []
-        """Where agents are that do not register by themselves: the names for them, and URLs."""
+        """The names and URLs of agents that do not register by themselves."""
         for address in agents:
             self.add_address(address)
         self.depth, self.pulse, self.patience = depth, pulse, patience
-        """How many hands an execute may go through; seconds between heartbeats; and how long a
-        sub-agent that is away is waited for."""
+        """The number of agents that an `execute` may pass through, the seconds between heartbeats,
+        and the seconds to wait for a sub-agent that is offline."""
         self.approval_expires = approval_expires
-        """Seconds after which silence is a no."""
+        """Seconds after which an unanswered approval counts as a denial."""
         self.workspace_root = workspace_root
-        """What sub-agents are kept to; whoever gives us work may narrow it."""
+        """The folder to which sub-agents are confined. A caller may narrow it further."""
         self.tools: dict[str, HostTool] = {}
         self.agents: dict[str, SubAgent] = {}
         self.dial: Dial | None = None
-        """Makes the transport to a sub-agent at an address; set by the server."""
+        """Creates the transport to a sub-agent at an address; set by the server."""
         self.peer: Peer | None = None
         """The engine that runs the host's tasks; set by the server."""
         self.sessions: Callable[[str], Awaitable[Collection[object]]] = _none
-        """The sessions of an agent of this name that registered; set by the server."""
+        """Returns the sessions of a registered agent of this name; set by the server."""
         self.news: Callable[[SubAgent], None] = lambda sub: None
-        """Told of every sub-agent that came (`online`) or went."""
+        """Called with every sub-agent that connects (`online`) or disconnects."""
         self.stopping = False
-        """Set by the server: who goes now was sent away by us."""
+        """Whether the host is stopping, so that sub-agents are disconnected by us; set by the
+        server."""
         self._arrived = asyncio.Event()
         self._pulses: set[asyncio.Task[None]] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._placed: dict[str, str] = {}
-        """The agents that were reached at an address we were given, and where."""
+        """The addresses of the agents that were reached at a configured address, by name."""
         self.skill("execute", description="Has a sub-agent do it", default=True)(self._execute)
 
     # Tools.
@@ -112,7 +114,7 @@ class Host(Agent):
     @overload
     def tool(self, *, name: str = "", description: str = "") -> Callable[[F], F]: ...
     def tool(self, function: Any = None, *, name: str = "", description: str = "") -> Any:
-        """Makes a function a tool for sub-agents; its schemas are taken from its type hints."""
+        """Registers a function as a tool for sub-agents. Its schemas come from its type hints."""
 
         def add(function: F) -> F:
             found = tool_of(function, name, description)
@@ -124,7 +126,7 @@ class Host(Agent):
         return add if function is None else add(function)
 
     def offered(self, allowed: Iterable[str] | None = None) -> tuple[Tool, ...]:
-        """The tools that an execute allows; all of them if it does not say."""
+        """Returns the tools that an `execute` allows, or all tools if it names none."""
         names = list(self.tools if allowed is None else allowed)
         unknown = [name for name in names if name not in self.tools]
         if unknown:
@@ -134,14 +136,14 @@ class Host(Agent):
     # Sub-agents.
 
     async def check_claim(self, met: Introduction, peer: Peer | None) -> None:
-        """Raises `Forbidden` if the name is that of a sub-agent elsewhere which still answers.
+        """Raises `Forbidden` if the name belongs to another sub-agent that still responds.
 
-        Everybody with the shared secret can sign for any name, so a name is not proved by it. What
-        tells an agent that came back from one that wants the work of another is that the other is
-        still there."""
+        Every agent with the shared secret can sign for any name, so the secret does not prove a
+        name. An agent that comes back is told apart from one that wants the work of another by
+        whether the earlier one still responds."""
         place, before = place_of(met, peer), self.agents.get(met.who)
         if place is None or met.who in self._placed:
-            return  # it gets no work
+            return  # a mere caller gets no work
         if before is None or not before.online or before.place == place:
             return
         if await before.answers(ANSWER):
@@ -149,11 +151,12 @@ class Host(Agent):
             raise Forbidden("`agent_id` is somebody else, who is at work.")
 
     def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
-        """Someone introduced itself. Without a way to ask it, it is only a caller."""
+        """Adds an agent that has introduced itself. Without a `peer` that can be called, it is only
+        a caller."""
         if met.card is None or not met.callable:
             return
         if met.who in self._placed:
-            # The operator said where it is: its work goes nowhere else.
+            # The operator has configured its address, so its work is sent nowhere else.
             log.warning("An agent registered that is called at its own address", agent=met.who)
             return
         transport: AgentTransport | None = None
@@ -161,8 +164,9 @@ class Host(Agent):
         if isinstance(peer, WebSocketPeer):
             transport = peer
         elif met.card.interfaces and self.dial is not None:
-            # An agent that proved the secret could sign by itself. For others nothing is signed:
-            # one of them could have claimed another agent's name to use our signature there.
+            # An agent that has proved the secret could sign by itself, so our signature gives it
+            # nothing. For other agents nothing is signed: one of them could have claimed the name
+            # of another agent to use our signature there.
             signs = PROVED in caller.schemes
             transport = self.dial(str(place), met.who, signs=signs)
         if transport is None:
@@ -179,9 +183,9 @@ class Host(Agent):
     def add_address(self, address: str) -> None:
         """Adds the address of an agent that does not register: `URL`, or `NAME=URL`.
 
-        Without a path, `/iat` and `/a2a` are tried. An agent that has not said its name is called
-        by its address. What it is sent is signed for `NAME`, and not at all without one. To be
-        said before the host is served."""
+        Without a path, `/iat` and `/a2a` are tried. An agent that has not introduced itself is
+        named by its address. Messages to it are signed for `NAME`, or not at all without a name.
+        This must be called before the host is served."""
         from dragoman.security.outbound.guarded_http import Rules, parse
 
         found = _ADDRESS.fullmatch(address)
@@ -197,14 +201,14 @@ class Host(Agent):
         self.addresses.append((found[1] or "", found[2]))
 
     def connect_agents(self) -> None:
-        """Calls on every agent whose address is known, from now on; by the server."""
+        """Starts to connect to every agent whose address is configured. The server calls this."""
         for name, url in self.addresses:
             task = asyncio.get_running_loop().create_task(self._stay_connected(name, url))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
 
     async def _stay_connected(self, name: str, url: str) -> None:
-        """Has the agent at an address as a sub-agent whenever it is there."""
+        """Keeps the agent at an address connected as a sub-agent, whenever it can be reached."""
         from .registration import pause
 
         assert self.dial is not None  # noqa: S101  set by the server before it begins
@@ -231,7 +235,7 @@ class Host(Agent):
                 tries += 1
                 tell = log.warning if tries == 1 else log.info
                 tell("An agent does not answer", at=url, why=exc)
-            except Exception as exc:  # whatever this try made of itself, there will be another
+            except Exception as exc:  # whatever this attempt failed with, another one follows
                 tries += 1
                 log.error("An agent cannot be called", exc, at=url)
             finally:
@@ -240,14 +244,15 @@ class Host(Agent):
             await asyncio.sleep(pause(tries))
 
     async def _check_unregistered(self, name: str) -> None:
-        """`Forbidden` if a name that an address merely claims is that of a sub-agent we have, or of
-        one that registered and may come back."""
-        # The agents are looked at last: one may register while the store is asked.
+        """Raises `Forbidden` if the name that an agent at an address claims belongs to a sub-agent,
+        or to an agent that has registered and may come back."""
+        # The agents are checked last: one may register during the query of the store.
         if await self.sessions(name) or name in self.agents:
             raise Forbidden(f"it says that it is {name}, who registered; give it a NAME=")
 
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
-        """Makes an agent of any dialect a sub-agent: what `connect` gives, while it is open."""
+        """Adds an agent of any dialect as a sub-agent: the result of `connect`, which must stay
+        open."""
         card = card or Card(name=name, description="", version="")
         self._came(SubAgent(name, card, (), KnownAgent(agent)))
 
@@ -261,7 +266,7 @@ class Host(Agent):
         self.news(sub)
 
     async def _beat(self, sub: SubAgent) -> None:
-        """Heartbeats, until the sub-agent is gone or has registered anew."""
+        """Sends heartbeats until the sub-agent disconnects or registers again."""
         while sub.online:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.pulse):
@@ -277,7 +282,8 @@ class Host(Agent):
         await sub.transport.close()
 
     async def find(self, name: str = "", seconds: float | None = None) -> SubAgent:
-        """The sub-agent of that name (or the only one), waited for if it is away."""
+        """Returns the sub-agent of that name, or the only one, and waits for it if it is
+        offline."""
         until = asyncio.get_running_loop().time() + (self.patience if seconds is None else seconds)
         while True:
             sub = self.agents.get(name) if name else next(iter(self.agents.values()), None)
@@ -294,7 +300,7 @@ class Host(Agent):
                 raise PeerUnreachable(f"There is no {what} (Agent Unreachable)") from None
 
     async def close(self) -> None:
-        """Lets go of all sub-agents."""
+        """Disconnects all sub-agents."""
         for task in self._connecting:
             task.cancel()
         for sub in tuple(self.agents.values()):
@@ -305,11 +311,11 @@ class Host(Agent):
     # Work.
 
     async def _execute(self, turn: Turn) -> None:
-        """The skill: relays between the task and the sub-agent."""
+        """Implements the skill: relays between the task and the sub-agent."""
         await Relay(turn, SubAgentUpstream(self, turn)).run()
 
     async def stop_remote(self, call: StartedCall) -> bool:
-        """Terminates what a sub-agent does for a task of ours, also after a restart."""
+        """Terminates the work of a sub-agent for a task of ours, even after a restart."""
         if not call.address.startswith(PREFIX):
             return False
         await stop_task(self, call.address.removeprefix(PREFIX), call.task_id)
@@ -324,10 +330,10 @@ class Host(Agent):
         context_fragments: Iterable[Json] = (),
         workspace_root: str = "",
     ) -> AsyncGenerator[Batch, None]:
-        """Gives a sub-agent work; every step as it comes, the questions among them.
+        """Gives work to a sub-agent, and yields every event as it arrives, including questions.
 
-        The stream ends when the task does. Where it asks (`Asked`), `answer` from elsewhere and
-        the stream goes on."""
+        The stream ends when the task does. It continues after a question (`Asked`) when other code
+        calls `answer`."""
         metadata: dict[str, Json] = {}
         if agent:
             metadata["agent"] = agent
@@ -344,7 +350,8 @@ class Host(Agent):
         return stream_until_final(self._engine(), op, OPERATOR)
 
     async def run(self, query: str, **about: Any) -> Task:
-        """The same, to its end or to a question that somebody else has to answer."""
+        """Gives work to a sub-agent as `execute` does, and returns the task when it has ended or
+        asks a question."""
         task_id = ""
         async for batch in self.execute(query, **about):
             for entry in batch.entries:
@@ -352,7 +359,7 @@ class Host(Agent):
         return await self._engine().call(GetTask(task_id=task_id), OPERATOR)
 
     async def answer(self, task_id: str, question: str, value: Json) -> None:
-        """Answers a question of a task: `{"approved": true}`, or what was asked for."""
+        """Answers a question of a task, with `{"approved": true}` or with the requested value."""
         op = Resolve(task_id=task_id, question=question, value=value)
         await self._engine().call(op, OPERATOR)
 
@@ -363,8 +370,8 @@ class Host(Agent):
 
 
 def place_of(met: Introduction, peer: Peer | None) -> object:
-    """Where someone registers from: its socket, or the address that it gives; None if it is only a
-    caller."""
+    """Returns where an agent registers from: its WebSocket or the address that it names, or None if
+    it is only a caller."""
     if isinstance(peer, WebSocketPeer):
         return peer
     return met.card.interfaces[0].url if met.card is not None and met.card.interfaces else None

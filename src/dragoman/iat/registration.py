@@ -1,7 +1,7 @@
-"""Joining a host: dial, register, be asked, and come back when the line breaks.
+"""Registers an agent with a host, and registers it again when the connection breaks.
 
-Over a WebSocket the host asks through the socket that we opened, so an agent behind a firewall can
-be reached. Over HTTP it calls back at our own address, with HTTP/2.
+Over a WebSocket the host calls us through the connection that we opened, so an agent behind a
+firewall can be reached. Over HTTP it calls us at our own address, with HTTP/2.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ if TYPE_CHECKING:
 log = Logger("iat")
 
 FIRST, MOST = 0.5, 30.0
-"""Seconds before another try: doubled each time, with jitter, up to this."""
+"""The first and the longest pause in seconds before another attempt. It is doubled each time, with
+jitter."""
 HELD = 10.0
-"""A line that held this long begins again with the first pause."""
+"""The seconds after which a connection counts as stable, so that the pauses start again."""
 BEAT = 20.0
-"""Seconds between two signs of life; they keep our session, too."""
+"""Seconds between two heartbeats, which also keep our session alive."""
 ANSWER = 15.0
 UNNAMED = "host"
-"""What a host is called that was given no name."""
+"""The name of a host for which none is configured."""
 _HOST = re.compile(r"(?:([^\s=/:?#]+)=)?((?:ws|http)s?://\S*)", re.IGNORECASE)
 
 
 def pause(tries: int) -> float:
-    """How long to wait before the next try: full jitter, so that a host that comes back is not
-    met by everyone at once."""
+    """Returns the seconds to wait before the next attempt. They have full jitter, so that not all
+    agents connect at once when a host comes back."""
     return random.uniform(FIRST / 2, min(MOST, FIRST * 2**tries))
 
 
@@ -65,19 +66,20 @@ class Registration:
         self._service, self._url = service, found[2]
         self._secret, self._base = secret, base
         self._host = found[1] or (UNNAMED if secret else "")
-        """The host's name: what we sign is for it alone. Nobody who is asked for it can say it: it
-        could name another agent, and show that one what we signed."""
+        """The name of the host, for which alone our signatures are valid. The host itself must not
+        tell us its name: it could name another agent, and use our signature there."""
         scheme = urlsplit(self._url).scheme
         self._socket = scheme in ("ws", "wss")
         self.registered = asyncio.Event()
-        """Set while the host knows us."""
+        """Set while we are registered."""
         self.times = 0
-        """How often we registered."""
+        """The number of times that we have registered."""
         self.root = ""
-        """The folder that the host keeps us to, if it named one in its welcome."""
+        """The folder to which the host confines us, if its welcome names one."""
 
     async def run(self, beat: float = BEAT) -> None:
-        """For ever: registers, stays, and registers again after the line broke."""
+        """Registers and stays registered until it is canceled; registers again whenever the
+        connection breaks."""
         tries = 0
         loop = asyncio.get_running_loop()
         while True:
@@ -88,7 +90,7 @@ class Registration:
                 log.warning("The host refuses us", host=self._shown, name=self._host, why=exc)
             except (DragomanError, OSError, TimeoutError) as exc:
                 log.info("The connection to the host was lost", host=self._shown, why=exc)
-            except Exception as exc:  # whatever one line made of itself, there will be another
+            except Exception as exc:  # whatever this connection failed with, another one follows
                 log.error("The connection to the host was lost", exc, host=self._shown)
             finally:
                 self.registered.clear()
@@ -125,7 +127,7 @@ class Registration:
             while True:
                 await asyncio.sleep(beat)
                 async with asyncio.timeout(beat):
-                    await transport.ping()  # a host that forgot us is told again who we are
+                    await transport.ping()  # registers us again if the host has forgotten us
         finally:
             await transport.close()
 
@@ -140,12 +142,13 @@ class Registration:
         duplex = service.duplex(caller)
 
         def know(answer: Frame) -> None:
-            """From its welcome on, the host is known by the token in it."""
+            """Learns the token in the welcome, by which the host is authenticated from then on."""
             said = answer_in(answer.body)
             self.root = _root(said.payload)
             token = said.payload.get("session_token")
             if isinstance(token, str) and token:
-                # It answers as whom we asked for, and calls by the name it introduces.
+                # The host answers under the name that we called, but makes its calls under the name
+                # in its introduction.
                 named = said.payload.get("agent_id")
                 who = named if isinstance(named, str) and named else said.sender
                 host = Context(principal=f"iat:{who}", schemes=("iat-host",))
@@ -175,12 +178,13 @@ class Registration:
         self._known()
         while True:
             await asyncio.sleep(beat)
-            # A host that is gone does not always hang up: silence for a beat is the same.
+            # A host that has vanished does not always close the connection, so we treat silence for
+            # the time of one heartbeat in the same way.
             await host.ping(beat)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
-    """What went wrong first, however deep it lies: one task's failure ends all others."""
+    """Returns the first error of a nested group: the failure of one task cancels all others."""
     first = failures.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first
 

@@ -1,8 +1,8 @@
-"""Where a host shows what its sub-agents do: rows that each say whose they are.
+"""Prints what the sub-agents of a host do, in rows that each name their sub-agent.
 
-What an agent says never begins a row by itself: rows are broken here, not by the terminal, so no
-padding makes its words look like a question of ours. On a terminal text grows in its row as it
-comes, and an answer is typed behind its question; through a pipe every row is whole.
+The text of an agent never begins a row: we break the rows, not the terminal, so an agent cannot pad
+its text to look like a question of ours. On a terminal, text grows in its row as it arrives, and an
+answer is typed after its question. Through a pipe, every row is complete.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from rich.cells import cell_len, chop_cells
 
 STYLES = {"…": "2", "·": "2", "?": "1;33", "✓": "32", "!": "31", "+": "36", "-": "36"}
-"""By what a row is: a thought, a note, a question, an end, a failure, who came and who left."""
+"""The colours by the mark of a row: a thought, a note, a question, an end, a failure, a connected
+and a disconnected sub-agent."""
 TEXT = "|"
 LEAST = 20
-"""Columns that are left for words, however long a name is."""
+"""The minimum number of columns for text, however long a name is."""
 _WORD = re.compile(r"\n|[^\S\n]*[^\s]+|[^\S\n]+")
 
 
@@ -28,20 +29,20 @@ class Screen:
     ) -> None:
         self._write, self._columns, self._colors = write, columns, colors
         self.live = columns > 0
-        """Whether somebody looks on; else rows are as long as what they say."""
+        """Whether the output is a terminal. If not, rows may be as long as their text."""
         self._open = ""
-        """How the row begins that is not finished."""
+        """The beginning of the unfinished row."""
         self._left = 0
-        """Columns left in it."""
+        """The number of columns left in the unfinished row."""
 
     def row(self, whose: str, mark: str, words: str) -> None:
-        """One thing, on as many rows as it needs."""
+        """Prints one item, on as many rows as it needs."""
         self._begin(whose, mark)
         self._say(whose, mark, words)
         self.finish()
 
     def piece(self, whose: str, words: str) -> None:
-        """More of a text: in the row where it stopped, if that is still the last."""
+        """Prints more of a text, in the same row if that is still the last one."""
         if self._open != _head(whose, TEXT):
             words = words.lstrip()
             if not words:
@@ -52,22 +53,22 @@ class Screen:
             self.finish()
 
     def ask(self, whose: str, words: str) -> None:
-        """A question."""
+        """Prints a question, after which the answer is typed."""
         self._begin(whose, "?")
         self._say(whose, "?", f"{words} " if self.live else words)
         if not self.live:
             self.finish()
 
     def asks(self) -> bool:
-        """Whether a question is the last thing that was said."""
+        """Returns whether a question is the last row."""
         return self._open.endswith("? ")
 
     def typed(self) -> None:
-        """The person ended the row."""
+        """Notes that the person has ended the row."""
         self._open = ""
 
     def finish(self) -> None:
-        """The next thing has a row of its own."""
+        """Ends the unfinished row, so that the next item begins a new one."""
         if self._open:
             self._write("\n")
             self._open = ""

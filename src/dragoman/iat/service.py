@@ -1,5 +1,5 @@
-"""IAT on a server: whose messages are taken, what callers that introduce themselves are told, and
-the host to join or to be."""
+"""The IAT service of a server: it authenticates messages, answers introductions, and connects to
+hosts or sub-agents."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ from .workspace_guard import WorkspaceLimitedPeer
 
 PROTOCOL = "iat/1"
 LINGER = 1.0
-"""Seconds that the host gets to be told that we leave."""
+"""The maximum time in seconds to tell the host that we leave."""
 Joined = Callable[[Introduction, Context, Peer | None], None]
-"""Called with each introduction, its caller, and (over a WebSocket) a peer that asks it back."""
+"""Called with each introduction, its caller and, over a WebSocket, a peer that calls the caller
+back."""
 ClaimCheck = Callable[[Introduction, Peer | None], Awaitable[None]]
 
 
@@ -72,8 +73,8 @@ class IatSender(Admitted):
 
 
 class IatService(Service):
-    """What IAT needs beyond its codec: sessions, pages, a host's lines, an agent's host. It is the
-    admission and the role of every IAT endpoint."""
+    """What IAT needs beyond its codec: sessions, HTTP routes, and connections to sub-agents or to a
+    host. It is the `Admission` and the `DialectRole` of every IAT endpoint."""
 
     name = "iat"
 
@@ -87,8 +88,8 @@ class IatService(Service):
         name: str = "",
         kept_as: str = "",
     ) -> None:
-        """`name` is what the agent is called if the server has several, and `kept_as` in the store
-        of its sessions."""
+        """`name` is the name of the agent on a server with several, and `kept_as` its name in the
+        store of sessions."""
         self.server, self.settings = server, settings.iat
         self.role = ROLE if settings.iat.enabled else ""
         self.agent: Agent = access.agent
@@ -99,9 +100,9 @@ class IatService(Service):
             )
         self.me = settings.iat.agent_id or name or self.agent.name
         self.workspace = _told_root(self.agent, settings)
-        """The folder our agent works in, as it is told to hosts."""
+        """The folder in which our agent works, as hosts see it."""
         if settings.iat.secret and "iat" in (*settings.auth, *self.agent.auth):
-            # Its callers would be called NAME:subject, as agents with the secret are.
+            # Its callers would be named `iat:...`, like the agents that have the shared secret.
             raise ConfigError(
                 "[auth.iat]: call it otherwise; agents with iat.secret are 'iat:...'."
             )
@@ -116,11 +117,12 @@ class IatService(Service):
             meter=access.meter if settings.rates.calls_per_minute else None,
         )
         self.joined: Joined = lambda met, caller, peer: None
-        """For a host that lives in the same process."""
+        """Called with every agent that has introduced itself; for a host in the same process."""
         self.check_claim: ClaimCheck = _any_name
-        """The same host's: raises `Forbidden` for a name that is somebody else's."""
+        """Raises `Forbidden` for a name that belongs to another agent; for a host in the same
+        process."""
         self.registration: Registration | None = None
-        """Where we join a host."""
+        """Our registration with a host, if there is one."""
         self._registering: asyncio.Task[None] | None = None
         secret = read_secret(settings.iat.secret, "iat.secret") if settings.iat.secret else ""
         if isinstance(self.agent, Host):
@@ -147,18 +149,18 @@ class IatService(Service):
     # Conversations
 
     def driver(self, dialect: Dialect, callee: Factory, served: frozenset[str] | None) -> Driver:
-        """The driver of the conversations in one of the forms of IAT."""
+        """Returns the driver of the conversations in one of the forms of IAT."""
         make = partial(self.session, callee)
         if dialect.wire is not Wire.WEBSOCKET:
             return Driver(self.server, make, served=served, admission=self, role=self)
         return self.socket_driver()
 
     def session(self, callee: Factory) -> Session:
-        """The callee side of a new conversation, with our name and our clock."""
+        """Returns the callee side of a new conversation, with our name and our clock."""
         return callee(self.me, now=now_ms, new_id=new_id)  # type: ignore[call-arg]
 
     def socket_driver(self) -> SocketDriver:
-        """The driver of the conversations over WebSockets, whichever side opened them."""
+        """Returns the driver of the conversations over WebSockets, whichever side opened them."""
         iat = self.settings
         limits = SocketLimits(
             sockets=iat.sockets,
@@ -177,19 +179,20 @@ class IatService(Service):
         )
 
     def duplex(self, caller: IatCaller) -> IatDuplex:
-        """Both sides of a new WebSocket."""
+        """Returns both sessions of a new WebSocket."""
         callee = IatSocketCallee(self.me, now=now_ms, new_id=new_id)
         return IatDuplex(caller, callee, self.me)
 
     # Admission
 
     async def admit(self, session: Session, frame: Frame, certificate: str) -> IatSender:
-        """See `Admission`."""
+        """Returns the sender of a frame, as `Admission` requires."""
         assert isinstance(session, IatCallee)  # noqa: S101  only these are given our admission
         said, headers = session.heard, frame.headers
         if isinstance(session, IatSocketCallee) and frame.body:
-            said = session.read(frame.body)  # which may be for the other side of the socket
-            # Every frame shows who sends it: what the handshake showed only opens a session.
+            said = session.read(frame.body)  # it may be for the caller session of the WebSocket
+            # Every frame authenticates its sender: the credentials of the handshake count only for
+            # the frame that opens a session.
             headers = headers if said.action in JOINING else NOTHING
         asked = frame.target.partition("?")[2].encode("latin-1")
         found = await self.guard.who(
@@ -201,17 +204,17 @@ class IatService(Service):
 
     @property
     def admits_everyone(self) -> bool:
-        """See `Admission`."""
+        """Whether nobody is refused, as `Admission` requires."""
         return self.guard.insecure
 
     async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
-        """See `Admission`. A signature is of what follows: the body, or the first frame."""
+        """Implements `Admission`. A signature covers what follows: the body, or the first frame."""
         return await self.guard.recognizes(headers, target, certificate)
 
     # Role
 
     def ourselves(self, id: Id = None) -> Introduction:
-        """How our agent introduces itself: its skills are the tools it has."""
+        """Returns the introduction of our agent, in which its skills are listed as tools."""
         card = self.agent.card(())
         schemas = _schemas(card)
         return Introduction(
@@ -236,7 +239,8 @@ class IatService(Service):
         )
 
     async def welcome(self, met: Introduction, caller: Admitted, peer: Peer | None) -> Json:
-        """A session token, and who we are; or, for a caller that has one, that its tools count."""
+        """Returns a session token and our introduction. For a caller that has a token already, it
+        confirms the tools of the caller."""
         assert isinstance(caller, IatSender)  # noqa: S101  as `admit` gives it
         sessions = self.guard.sessions
         if met.card is None:
@@ -244,17 +248,19 @@ class IatService(Service):
             await sessions.landed()
             return {"ok": True}
         found = caller.session
-        if not found.key:  # a caller that shows the session of a name has that name
+        if not found.key:  # a caller with the session of a name has that name
             await self.check_claim(met, peer)
         token, until = sessions.issue(met.who, _bare(found.caller), met.tools)
         if isinstance(peer, WebSocketPeer):
-            # From now on both sides of this socket speak with this caller, and show its token.
+            # From now on both sessions of this WebSocket belong to this caller, and carry its
+            # token.
             assert isinstance(peer.caller, IatCaller)  # noqa: S101  as `duplex` makes it
             peer.caller.state.to, peer.caller.state.token = met.who, token
             caller.callee.token = token
-        # The next message may reach another process, which asks the store.
+        # The next message may reach another process, which reads the session from the store.
         await sessions.landed()
-        # Last, so that nothing is asked of the caller before it has this welcome, and the token.
+        # This comes last, so that the caller is not called before it has this welcome and its
+        # token.
         self.joined(met, found.caller, peer)
         return {
             **introduction_out(self.ourselves()),
@@ -264,7 +270,7 @@ class IatService(Service):
         }
 
     async def alive(self, caller: Admitted) -> Json:
-        """That we are here. A ping keeps the session."""
+        """Returns the answer to a ping, which also keeps the session alive."""
         assert isinstance(caller, IatSender)  # noqa: S101  as `admit` gives it
         until = self.guard.renew(caller.said, caller.headers)
         return {"ok": True, "expires_at": int(until)} if until else {"ok": True}
@@ -272,28 +278,28 @@ class IatService(Service):
     # Pages
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """The manifest, and a health check."""
+        """Returns the routes of the manifest and of the health check."""
         if not self.role:
             return {}
         return {"/manifest": {"GET": self.manifest}, "/health": {"GET": self.health}}
 
     @policy(Policy.CARD)
     async def manifest(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Says who we are, to hosts that look around."""
-        # Where on our disk we work is for callers that introduced themselves.
+        """Sends the manifest, for hosts that search for agents."""
+        # Only callers that have introduced themselves may learn in which folder we work.
         us = replace(self.ourselves(), workspace="")
         told = {**introduction_out(us), "protocol": PROTOCOL}
         await answer(send, 200, msgspec.json.encode(told))
 
     @policy(Policy.OPEN)
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Says that we are here."""
+        """Answers a health check."""
         await answer(send, 200, b"ok", TEXT)
 
     # Life
 
     async def start(self) -> None:
-        """Registers with the host, or calls on the sub-agents whose addresses are known."""
+        """Registers with the host, or connects to the sub-agents whose addresses are configured."""
         if self.registration is not None:
             self._registering = asyncio.get_running_loop().create_task(self.registration.run())
         if isinstance(self.agent, Host):
@@ -308,18 +314,18 @@ class IatService(Service):
             await asyncio.wait({self._registering}, timeout=LINGER)
 
     async def stop(self) -> None:
-        """Lets go of all sub-agents. Their work was still relayed while the engine stopped."""
+        """Disconnects all sub-agents. Their work was still relayed while the engine stopped."""
         if isinstance(self.agent, Host):
             await self.agent.close()
 
 
 def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
-    """On whose behalf, and with which tools, a call is made."""
+    """Returns the context of a call: its caller, and the tools that the caller offers."""
     session.known, session.granted = found.tools, found.granted
     caller = replace(
         found.caller, dialect=session.dialect, tools=session.tools, hops=MOST_TTL - said.ttl
     )
-    # Headers say these where there are some: not on a WebSocket.
+    # Over HTTP these fields are headers; a WebSocket has none.
     if said.cursor:
         caller = replace(caller, cursor=cursor_in(said.cursor))
     if said.deadline:
@@ -330,17 +336,17 @@ def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
 
 
 async def _any_name(met: Introduction, peer: Peer | None) -> None:
-    """Where there is no host, there are no sub-agents either."""
+    """Accepts any name: without a host in this process there are no sub-agents."""
 
 
 def _bare(caller: Context) -> Context:
-    """The caller, without what only its first message said."""
+    """Returns the context of the caller without the fields of its first message."""
     return Context(**identity_of(caller))
 
 
 def _told_root(agent: Agent, settings: Settings) -> str:
-    """The folder that IAT peers are told of when they introduce themselves: where our agent works,
-    or where a host has its sub-agents work."""
+    """Returns the folder that we name to IAT peers in our introduction: the one in which our agent
+    works, or the one to which a host confines its sub-agents."""
     if isinstance(agent, Host):
         return agent.workspace_root
     space = granted(settings.workspace, agent.workspace)
@@ -348,7 +354,7 @@ def _told_root(agent: Agent, settings: Settings) -> str:
 
 
 def _schemas(card: Card) -> dict[str, dict[str, Json]]:
-    """The JSON Schemas of the skills on a card, by the ids of the skills."""
+    """Returns the JSON Schemas of the skills on a card, by the ids of the skills."""
     params = next((each.params for each in card.extensions if each.uri == SKILLS), None) or {}
     found = params.get("schemas")
     return found if isinstance(found, dict) else {}

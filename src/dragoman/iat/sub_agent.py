@@ -1,4 +1,4 @@
-"""A sub-agent as its host knows it: who it is, what it can do, and how it is reached."""
+"""A sub-agent from the point of view of its host: its name, its tools and its transport."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dragoman.core.peer import Batch, Context, Peer
 from dragoman.core.session import Introduction
 
 MISSES = 3
-"""Pulses without an answer, before a sub-agent counts as offline (dialects §2.2)."""
+"""The number of unanswered heartbeats after which a sub-agent counts as offline (dialects §2.2)."""
 
 
 class AgentTransport(Protocol):
-    """How a sub-agent is asked: over the socket it opened, or at the address it gave."""
+    """The transport to a sub-agent: the WebSocket that it opened, or the address that it named."""
 
     async def call(self, op: Operation[R], ctx: Context) -> R: ...
 
@@ -38,16 +38,17 @@ class AgentTransport(Protocol):
 
 
 class AddressTransport(AgentTransport, Protocol):
-    """The same to an address: it can find out who is there."""
+    """The transport to an address, which can also introduce us to the agent there."""
 
     async def meet(self) -> Introduction: ...
 
 
 class Dial(Protocol):
-    """Makes the transport to an address. One that the operator typed may be anywhere.
+    """Creates the transport to an address. An address that the operator `typed` may be in any
+    network.
 
-    `signs` is for an agent whose name is not its own word alone: what it is sent is signed for
-    that name."""
+    With `signs`, messages are signed for the name of the agent. It is used only for an agent whose
+    name is proved by more than its own claim."""
 
     def __call__(
         self, url: str, to: str = "", *, typed: bool = False, signs: bool = False
@@ -68,59 +69,61 @@ class SubAgent:
     ) -> None:
         self.name, self.card, self.tools, self.transport = name, card, tools, transport
         self.workspace = workspace
-        """The folder it works in, as it told us."""
+        """The folder in which it works, according to its introduction."""
         self.place = place
-        """Where it registered from: the address it gave, or its socket."""
+        """Where it registered from: the address that it named, or its WebSocket."""
         self.misses = 0
         self.online = True
         self.changed = asyncio.Event()
-        """Set when this registration ends: lost, replaced, or sent away."""
+        """Set when this registration ends, because it was lost, replaced or removed."""
 
     def __repr__(self) -> str:
         return f"<SubAgent {self.name} {'online' if self.online else 'offline'}>"
 
     async def pulse(self, seconds: float) -> bool:
-        """One heartbeat; whether the sub-agent still counts as there."""
+        """Sends one heartbeat. Returns whether the sub-agent still counts as online."""
         self.misses = 0 if await self.answers(seconds) else self.misses + 1
         if self.misses >= MISSES:
             self.leave()
         return self.online
 
     async def answers(self, seconds: float) -> bool:
-        """Whether the sub-agent answers within this time."""
+        """Returns whether the sub-agent answers within this time."""
         try:
             async with asyncio.timeout(seconds):
                 await self.transport.ping()
         except (Unauthenticated, Forbidden):
             return False
         except (CallError, PeerRefused, PeerMisbehaved):
-            return True  # real agents know no pulse (dialects §2.2): one that says so is there
+            # Real agents have no heartbeat method (dialects §2.2): one that says so is online.
+            return True
         except (DragomanError, TimeoutError, OSError):
             return False
         return True
 
     def leave(self) -> None:
-        """It is not there any more."""
+        """Marks the sub-agent as offline, and ends its registration."""
         self.online = False
         self.changed.set()
 
 
 class KnownAgent:
-    """An agent of another dialect: whatever `connect` gives."""
+    """An agent of another dialect, as `connect` returns it."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer. What its dialect has no word for, its transport says in another."""
+        """Returns the answer to an operation. If the dialect cannot express the operation, its
+        client uses an equivalent one."""
         return await self._peer.call(op, ctx)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step."""
+        """Yields every event."""
         return self._peer.stream(op, ctx)
 
     async def tell(self, op: AnyOperation, ctx: Context) -> None:
-        """Says something whose answer does not matter."""
+        """Calls an operation whose answer does not matter."""
         await self.call(cast(Operation[Any], op), ctx)
 
     async def ping(self) -> None:

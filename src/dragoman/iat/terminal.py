@@ -1,7 +1,8 @@
-"""A host's terminal: gives work, shows what comes of it, and asks a person where it must.
+"""The terminal of a host: a person gives work to sub-agents, sees the results and answers
+questions.
 
-One line is one thing: `NAME: what to do`, or an answer to the question that was asked first. What
-sub-agents say is shown without anything that could move the cursor or look like a question of ours.
+A line is either `NAME: what to do`, or the answer to the oldest open question. The texts of
+sub-agents are shown without anything that could move the cursor or look like a question of ours.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ HELP = "NAME: what to do · /agents lists sub-agents · /quit ends"
 MOST = 2000
 _NAMED = re.compile(r"(\S+)\s*:\s+")
 QUIET = 0.5
-"""Seconds without news, after which a question that has scrolled away is asked again."""
+"""Seconds without output after which a question that has scrolled away is shown again."""
 
 
 def clean(text: str) -> str:
-    """What an agent said, on one line."""
+    """Returns the text of an agent on one line."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return words if len(words) <= MOST else f"{words[:MOST]} … ({len(words) - MOST} more letters)"
 
 
 def lines_of(text: str) -> str:
-    """The same for text that grows: its spaces and ends of lines count."""
+    """Returns a piece of a growing text, with its spaces and line ends but without control
+    characters."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def told(value: Json) -> str:
-    """Values for a person: `path: a.txt · size: 5`."""
+    """Returns values in a readable form: `path: a.txt · size: 5`."""
     if isinstance(value, dict):
         return clean(" · ".join(f"{key}: {_plain(each)}" for key, each in value.items()))
     return clean(_plain(value))
@@ -64,11 +66,11 @@ class Terminal:
         self._busy: Counter[str] = Counter()
         self._again: asyncio.TimerHandle | None = None
         self.unfinished: set[str] = set()
-        """Tasks that were begun here and did not end."""
+        """The tasks that were started here and have not ended."""
         host.news = self._news
 
     async def read(self, lines: AsyncIterator[str]) -> None:
-        """Takes lines until there are no more, or /quit."""
+        """Reads lines until the end of the input, or until `/quit`."""
         self._screen.row("", "·", HELP)
         async for line in lines:
             self._screen.typed()
@@ -102,7 +104,7 @@ class Terminal:
     def _begin(self, said: str) -> None:
         named = _NAMED.match(said)
         if named is not None and named[1] not in self._host.agents:
-            # Perhaps it is not here yet. Nobody else shall do it, or hear of it.
+            # The named sub-agent may not be connected yet. No other one may get its work.
             here = ", ".join(self._host.agents) or "nobody"
             self._screen.row("", "!", clean(f"There is no {named[1]} here, but {here}."))
             return
@@ -114,7 +116,7 @@ class Terminal:
     async def execute(
         self, query: str, agent: str = "", allowed: tuple[str, ...] | None = None
     ) -> bool:
-        """Gives a sub-agent work and shows it; whether it was completed."""
+        """Gives work to a sub-agent and shows its events. Returns whether it was completed."""
         done = False
         name = agent or (next(iter(self._host.agents)) if len(self._host.agents) == 1 else "")
         self._busy[name] += 1
@@ -144,7 +146,8 @@ class Terminal:
         return done
 
     def _whose(self, name: str, task_id: str) -> str:
-        """The sub-agent's name; with the end of the task's, if it has several at once."""
+        """Returns the name of the sub-agent, with the end of the task's id if it runs several
+        tasks."""
         short = clean(name)[:24]
         return f"{short} {task_id[-4:]}".strip() if self._busy[name] > 1 else short
 
@@ -179,7 +182,8 @@ class Terminal:
         self._screen.ask(whose, f"{_words(event)}{choice}")
 
     def _ask_later(self) -> None:
-        """The question shall be the last thing to be read, but not between any two words."""
+        """Schedules the open question to be shown again, so that it is the last row without
+        interrupting every output."""
         if self._again is not None:
             self._again.cancel()
             self._again = None
@@ -196,7 +200,7 @@ class Terminal:
         if event.kind is events.Ask.APPROVAL:
             decision = yes_or_no(said)
             if decision is None:
-                self._ask()  # only a clear yes is one
+                self._ask()  # the answer was neither a clear yes nor a clear no
                 return
             value = answer_value(decision)
         self._asked.popleft()
@@ -215,16 +219,17 @@ def _about(sub: SubAgent) -> str:
 
 
 def _words(event: events.Asked) -> str:
-    """What is asked, with all that the answer is about."""
+    """Returns the question with all its details."""
     body = event.body
-    # Our own relay says which agent it is; that stands in front of the row.
+    # Our own relay adds the name of the agent, which the row already begins with.
     if isinstance(body, dict) and body.keys() == {"agent", "details"}:
         body = body["details"]
     return clean(event.message.text) + (f"  {told(body)}" if body not in (None, {}) else "")
 
 
 def shown(event: events.AnyEvent) -> tuple[str, str] | None:
-    """One event for a person: what it is, and its words. None if there is nothing to see."""
+    """Returns the mark and the text of an event for a person, or None if there is nothing to
+    show."""
     match event:
         case events.Noted(kind=events.Note.THOUGHT, body=body):
             return "…", told(body.get("text", "") if isinstance(body, dict) else body)

@@ -1,4 +1,4 @@
-"""Tools of a host: Python functions, described by their type hints."""
+"""The tools of a host: Python functions that are described by their type hints."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from dragoman.core.model import Json
 
 
 class HostTool(Struct, frozen=True):
-    """A function that sub-agents may have the host call."""
+    """A function that the host runs for sub-agents."""
 
     description: Tool
     function: Callable[..., Any]
     params: Params
 
     async def run(self, arguments: Json) -> Json:
-        """What a sub-agent is answered: `{"result": ...}`, or `{"error": ...}` it can read.
+        """Runs the tool and returns the answer for the sub-agent: `{"result": ...}` or `{"error":
+        ...}`.
 
-        Both ways are checked (R04). What the function raises is the sub-agent's to know only as
-        far as it is an error of ours.
+        Arguments and result are checked (R04). The sub-agent sees the message of an exception only
+        if it is one of our own errors.
         """
         try:
             given = self.params.take({} if arguments is None else arguments)
@@ -48,12 +49,13 @@ class HostTool(Struct, frozen=True):
 
 
 def refused(code: str, message: str) -> Json:
-    """The answer to a call that cannot be done."""
+    """Returns the answer to a call that failed."""
     return {"error": {"code": code, "message": message}}
 
 
 def tool_of(function: Callable[..., Any], name: str = "", description: str = "") -> HostTool:
-    """The tool that a function is: name, first line of its docstring, and schemas of its hints."""
+    """Creates a tool from a function: its name, the first line of its docstring, and the schemas of
+    its type hints."""
     if not inspect.isroutine(function):
         raise ConfigError(f"A tool must be a function, not {function!r}")
     name = name or function.__name__
@@ -73,7 +75,8 @@ def tool_of(function: Callable[..., Any], name: str = "", description: str = "")
 
 
 def _with_turn(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    """The same signature with a turn in front, as skills have it and `Params` reads it."""
+    """Returns a function with the same signature and a turn in front, as `Params` expects of
+    skills."""
 
     def shape(*given: Any) -> Any:
         return function(*given)

@@ -1,4 +1,4 @@
-"""How a host reaches agents at an address, and an agent its host: over the client's transports."""
+"""The client's transports as hosts use them to reach agents, and agents to reach their host."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def http_transport(
     introduces: Introduction | None = None,
     joins: bool = False,
 ) -> HttpTransport:
-    """Asks one agent or host in IAT. What it is sent is signed for `to`, and not at all without a
-    name. An address that the operator `typed` may be anywhere."""
+    """Returns the transport to one agent or host in IAT. Messages are signed for the name `to`, or
+    not at all without one. An address that the operator `typed` may be in any network."""
     destination = Destination(
         _http(url, typed=typed, allow_private=allow_private),
         Interface(url=url, binding=IAT.binding, version=""),
@@ -52,7 +52,8 @@ def http_transport(
 async def websocket(
     url: str, max_size: int, headers: Mapping[str, str]
 ) -> AsyncIterator[tuple[Receive, Send]]:
-    """A WebSocket to a host that the operator typed, as ASGI has its two halves."""
+    """Opens a WebSocket to the address of a host that the operator typed, and yields its `receive`
+    and `send` as in ASGI."""
     web = web_form(f"{IAT_WEBSOCKET.scheme}+{url}")
     http = _http(web, typed=True)
     address = http.address(web)

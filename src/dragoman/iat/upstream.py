@@ -1,4 +1,4 @@
-"""A sub-agent as the upstream of a relay: what IAT adds to it are tools, workspaces and a TTL."""
+"""A sub-agent as the upstream of a relay. IAT adds tools, workspaces and a TTL to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .host import Host
 
 GIVE_UP = 3.0
-"""Seconds to tell a sub-agent that its work is not wanted any more."""
+"""The maximum time in seconds to tell a sub-agent that its task is canceled."""
 PREFIX = "sub-agent:"
 
 
@@ -46,7 +46,7 @@ class SubAgentUpstream(Upstream):
         self._sub: SubAgent | None = None
         allowed = turn.metadata.get("allowed_tools")
         own = host.offered(name for name in host.tools if _in(name, allowed))
-        # What our own caller runs for us may be passed on, under the names the host has not.
+        # The tools of our own caller are offered too, unless the host has a tool of the same name.
         names = {tool.name for tool in own}
         theirs = tuple(
             each
@@ -58,26 +58,28 @@ class SubAgentUpstream(Upstream):
 
     @property
     def address(self) -> str:
-        """Its name, for a run that has to stop its task without us."""
+        """The name of the sub-agent, for a later run that has to cancel its task."""
         return PREFIX + self.name
 
     @asynccontextmanager
     async def peer(self, task_id: str, address: str) -> AsyncIterator[Peer]:
-        """The sub-agent, waited for while it is away."""
+        """Waits for the sub-agent if it is offline, and yields it."""
         self._sub = await self._host.find(self.name)
         self.name = self._sub.name
         yield self._sub.transport
 
     async def lost(self, *, heard: bool) -> None:
-        """A sub-agent that comes back registers anew, or answers at its address."""
+        """Does nothing: `peer` waits for a sub-agent that comes back, which registers again or
+        responds at its address."""
         if self._sub is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(1.0, self._host.patience)):
                     await self._sub.changed.wait()
 
     def context(self, ctx: Context) -> Context:
-        """With the tools it may use. A message that begins here goes through as many hands as the
-        host allows; one that came from elsewhere has used up some of its own."""
+        """Returns the context of calls, with the tools that the sub-agent may use. A message that
+        starts here may pass through as many agents as the host allows; one that came from another
+        agent has already used up some of its hops."""
         used = self._turn.caller.hops or MOST_TTL - self._host.depth - 1
         if used + 1 >= MOST_TTL:
             raise TtlExceeded()
@@ -90,7 +92,7 @@ class SubAgentUpstream(Upstream):
         )
 
     def request(self, turn: Turn, key: str) -> SendMessage:
-        """The `execute` itself, in the folder that it is kept to."""
+        """Returns the `execute` request, with the folder to which it is confined."""
         assert self._sub is not None  # noqa: S101  it was found just now
         metadata = {
             key: value
@@ -100,14 +102,14 @@ class SubAgentUpstream(Upstream):
         if (root := self._root(self._sub)) is not None:
             metadata[WISH] = root
         if isinstance(self._sub.transport, KnownAgent) and self._tools:
-            # Envelopes have a place for tools; elsewhere our extension is it.
+            # IAT envelopes have a field for tools; other dialects carry them in our extension.
             metadata[TOOLS] = msgspec.to_builtins(self._tools)
         message = Message(message_id=key, role=turn.message.role, parts=turn.message.parts)
         return SendMessage(message=message, metadata=metadata or None, context=turn.context)
 
     def _root(self, sub: SubAgent) -> Json:
-        """The folder this execute is kept to: the host's, as much narrower as our caller wishes.
-        What lies in the sub-agent's own folder only the sub-agent can tell."""
+        """Returns the folder to which this `execute` is confined: the host's, narrowed as our
+        caller requests. Only the sub-agent knows what is in its own folder."""
         limit, wish = self._host.workspace_root, self._turn.metadata.get(WISH)
         if not limit or inside(sub.workspace, limit):
             return wish
@@ -116,7 +118,7 @@ class SubAgentUpstream(Upstream):
         return within(limit, wish)
 
     async def run_tool(self, turn: Turn, asked: Asked) -> Json:
-        """What the tool gives. Only those that were allowed are run (R04)."""
+        """Returns the result of a tool. Only tools that were offered are run (R04)."""
         name = asked.message.text
         if name in self._own:
             tool = self._host.tools[name]
@@ -129,15 +131,12 @@ class SubAgentUpstream(Upstream):
         return refused("tool_not_allowed", f"The tool {name[:80]!r} was not offered")
 
     async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
-        """A foreign agent answers no answer."""
+        """Sends an answer without waiting for a response, because the agents of other vendors send
+        none."""
         if self._sub is not None and answer.op.question.startswith(THEIRS):
             await self._sub.transport.tell(answer.op, ctx)
         else:
             await super().answer(peer, answer, ctx)
-
-    async def stop(self, task_id: str) -> None:
-        """Tells the sub-agent to terminate the task."""
-        await stop_task(self._host, self.name, task_id)
 
 
 async def stop_task(host: Host, name: str, task_id: str) -> None:

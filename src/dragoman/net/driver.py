@@ -250,6 +250,8 @@ class Exchange:
             server.log.error("crash", exc, error=crash, method=self.method, dialect=dialect)
             error = AgentCrashed(f"Internal error {crash}.", error=crash)
         server.metrics.failed(error.reason, dialect)
+        if self.method == "-" and server.on_refusal is not None:
+            server.on_refusal(self.ctx, dialect, error)
         return Fault(self.id, error)
 
     def count(self, began: float) -> None:

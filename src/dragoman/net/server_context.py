@@ -7,7 +7,8 @@ from collections.abc import Callable, Container
 from functools import cached_property
 from typing import Any
 
-from dragoman.core.peer import Peer
+from dragoman.core.errors import DragomanError
+from dragoman.core.peer import Context, Peer
 from dragoman.observability.log import Log
 from dragoman.observability.metrics import Metrics
 from dragoman.security.authentication import Admit, Recognizer
@@ -22,12 +23,14 @@ from .strangers import RecentAddresses, Slots
 class OpenStream:
     """An open stream or WebSocket; `why` says what ended it, if it was not the task."""
 
-    __slots__ = ("server", "task", "why")
+    __slots__ = ("position", "server", "task", "why")
 
     def __init__(self, task: asyncio.Task[Any], server: ServerContext) -> None:
         self.task = task
         self.server = server
         """The context of the agent whose stream it is."""
+        self.position = ""
+        """The position of the last event that gRPC has sent, which the trailers tell."""
         self.why = ""
 
     def end(self, why: str) -> None:
@@ -102,6 +105,9 @@ class ServerContext:
         """The extensions on the card. The answer names those of them that the caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
         """Returns the response headers of a refusal: `Authenticator.refusal_headers`."""
+        self.on_refusal: Callable[[Context, str, DragomanError], None] | None = None
+        """Called for a call that is refused before its operation is known, with the caller and the
+        dialect."""
         self.recognized = RecentAddresses()
         """The addresses whose messages have the limits of known callers, in dialects that
         authenticate a caller by the message itself."""
@@ -116,7 +122,7 @@ class ServerContext:
 
 
 Contexts = Container[ServerContext]
-"""Those of the agents whose streams are meant."""
+"""The contexts of the agents whose streams are closed."""
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

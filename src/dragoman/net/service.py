@@ -1,4 +1,4 @@
-"""A part of an app with its own start and stop, beside the requests: a port, a link, a room."""
+"""A part of an app with its own start and stop, beside the requests: a port, a link or a room."""
 
 from __future__ import annotations
 
@@ -57,15 +57,21 @@ class Service:
         """Returns the HTTP routes of the service beside those of its dialects."""
         return {}
 
+    def patterns(self) -> Mapping[str, Callable[[str], bool]]:
+        """Returns for routes of a service of a whole server that stand for many paths which those
+        are."""
+        return {}
+
     def add_agent(self, name: str, server: ServerContext, host: str = "", tenant: str = "") -> None:
-        """A service of a whole server serves one more agent, or this one in place of the one that
-        had its name. `host` and `tenant` name it too."""
+        """Serves one more agent, or replaces the one of this name. Calls may also name it by its
+        `host` or its `tenant`. Only a service of a whole server implements this."""
 
     def remove_agent(self, name: str) -> None:
-        """A service of a whole server answers no more calls for this agent."""
+        """Stops answering calls for this agent. Only a service of a whole server implements
+        this."""
 
     def metrics(self) -> Iterable[Family]:
-        """Returns figures for `/metrics`; only those of services of the whole server are told."""
+        """Returns figures for `/metrics`, which shows only those of services of a whole server."""
         return ()
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:

@@ -17,14 +17,12 @@ has answered, if the caller has no key by which a repetition would have to find 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.agent.answers import CallRefused, Failed, Rejected
-from dragoman.agent.parts import parts_of
-from dragoman.agent.remote_calls import AGENT
+from dragoman.agent.answers import CallRefused, Canceled, Failed, Rejected
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import (
@@ -37,21 +35,26 @@ from dragoman.core.errors import (
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Json, Message, State, Status, Task
+from dragoman.core.model import Message, State, Status, Task
 from dragoman.core.operations import GetTask, Watch
-from dragoman.core.peer import Context, Peer
-from dragoman.core.questions import answer_value, first_data, question_in
+from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.questions import question_in
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
-from .answers import Answers, Said
-from .remote_task import RemoteTask, context_for
+from .answers import Answers
+from .first_events import is_whole, tells_more
+from .questions import ask_caller
+from .relayed_task import RelayedTask
+from .remote_task import context_for
 from .upstream import Upstream
 
 log = Logger("relay")
 
 UNKNOWN_OUTCOME = "unknown_outcome"
 """The reason of a task whose message may have been executed or not."""
+AGENT_CANCELED = "agent_canceled"
+"""The reason of a task that the remote agent canceled, unless it gives one itself."""
 
 
 class Relay:
@@ -60,19 +63,16 @@ class Relay:
     def __init__(self, turn: Turn, upstream: Upstream) -> None:
         self._turn, self._upstream = turn, upstream
         self._access = access_of(turn)
-        record = self._access.record_name(AGENT, "relay")
-        self._remote = RemoteTask(self._access, record, lambda call: upstream.stop(call.task_id))
-        # Our own task fails first. This is for what is not part of it yet: a message that comes in
-        # pieces and never ends.
-        growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
-        self._state = StreamState(Watch(task_id=""), numbered=True, growth=growth)
+        self._remote = RelayedTask(self._access, upstream)
+        # Our own task has its limit. This one is for what is not part of it yet: a message that
+        # arrives in pieces and never ends.
+        held = TaskGrowth(self._access.run.max_task_size, "limits.max_task_size")
+        self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
         self._ctx = Context()
         self._answers = Answers(upstream, in_doubt=bool(self._remote.id))
         self._has_artifacts = False
         self._unsent = False
-        """Whether it was tried to send the message, and certainly nothing was sent."""
-        self._may_have_arrived = self._remote.announced or turn.attempt > 1
-        """Whether it may have been sent, by this run or an earlier one."""
+        """Whether an attempt to send the message failed before anything was sent."""
         self._started = False
         self._over = False
 
@@ -80,23 +80,25 @@ class Relay:
         """Follows the remote task to its end, and ends the local task in the same way."""
         try:
             self._ctx = self._upstream.context(context_for(self._access))
-            async with self._remote.stopped_with_us():
-                while not self._over:
-                    await self._follow()
+            while not self._over:
+                await self._follow()
+        except asyncio.CancelledError:
+            self._remote.abandon()
+            raise
         except (Failed, Rejected):
             raise
         except DragomanError as exc:
             raise self._failure(exc) from exc
 
     def _failure(self, exc: DragomanError) -> DragomanError:
-        """Returns what our caller is told: an error as long as there is no task, else the reason
-        why the task failed."""
+        """Returns the error for our caller: that of the call as long as there is no task, and
+        otherwise the reason why the task failed."""
         exc = self._upstream.told(exc)
         unreachable = isinstance(exc, PeerUnreachable) and exc.sent
         unknown = unreachable and not self._unsent and not self._remote.id
-        if self._access.run.unopened:
-            # Our caller may repeat a call that failed because the agent cannot be reached, so that
-            # is not what it is told of one that may have been executed.
+        if self._access.run.unopened and not self._remote.id:
+            # A caller may repeat a call that failed because the agent cannot be reached, so a call
+            # that may have been executed must not fail with that error.
             return CallRefused(AgentTimedOut(_unknown(self._upstream.name)) if unknown else exc)
         if unknown:
             return self._turn.fail(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
@@ -105,8 +107,8 @@ class Relay:
 
     async def _follow(self) -> None:
         """Mirrors the events of one connection."""
-        # Where events are numbered the number tells whether anything came; only where they are not
-        # is the whole task built and compared.
+        # If events are numbered, the number shows whether anything arrived. Only without numbers
+        # the whole task has to be built and compared.
         seq = self._state.seq
         task = None if seq else self._state.task()
         lost = False
@@ -118,14 +120,8 @@ class Relay:
                 await self._before_sending(peer)
             try:
                 await self._answers.deliver_pending(peer, self._ctx)
-                async with aclosing(self._remote.follow(self._entries(peer))) as entries:
-                    async for entry in entries:
-                        for new in self._new(entry):
-                            await self._mirror(new, peer)
-                        if self._over:
-                            return
-                for new in self._state.ended():
-                    await self._mirror(new, peer)
+                if await self._mirror_all(self._stream(peer), peer):
+                    return
             except (PeerUnreachable, TimeoutError) as exc:
                 if not self._remote.id:
                     if self._moves(exc):
@@ -147,8 +143,8 @@ class Relay:
         await self._upstream.lost(heard=heard)
 
     async def _look(self, peer: Peer) -> bool:
-        """Mirrors a remote task that rests, and returns whether it is over. Some agents break off
-        the subscription to such a task instead of saying so."""
+        """Mirrors a remote task that has ended or waits, and returns whether it is over. Some
+        agents break the subscription to such a task instead of sending its state."""
         try:
             task = await peer.call(GetTask(task_id=self._remote.id), self._ctx)
         except TaskNotFound:
@@ -157,8 +153,9 @@ class Relay:
             return False  # it cannot be reached at all
         if task.state in FINAL | WAITING:
             at, whole = task.status.at, events.Snapshot(task=task)
-            for new in self._new(events.Stamped(task.id, task.context_id, 0, at, whole)):
-                await self._mirror(new, peer)
+            for new in self._new([events.Stamped(task.id, task.context_id, 0, at, whole)]):
+                if not self._over:
+                    await self._mirror(new, peer)
         return self._over
 
     async def _before_sending(self, peer: Peer) -> None:
@@ -175,12 +172,12 @@ class Relay:
         await self._remote.announce()
 
     def _moves(self, exc: Exception) -> bool:
-        """Returns whether the message goes to another address. One that may have arrived stays
-        where it is, unless that does not matter."""
+        """Returns whether the message is sent to another address. A message that may have arrived
+        is not, unless it may be executed twice."""
         sent = not isinstance(exc, PeerUnreachable) or exc.sent
-        self._may_have_arrived |= sent
-        self._unsent = not self._may_have_arrived
-        stays = self._may_have_arrived and self._upstream.keeps_address()
+        self._remote.in_doubt |= sent
+        self._unsent = not self._remote.in_doubt
+        stays = self._remote.in_doubt and self._upstream.keeps_address()
         return not sent and not stays and self._upstream.has_another()
 
     def _sends_again(self, peer: Peer) -> bool:
@@ -189,37 +186,64 @@ class Relay:
         again = self._unsent or self._upstream.may_repeat(peer)
         return again and not self._access.run.unopened
 
-    async def _entries(self, peer: Peer) -> AsyncGenerator[Entry, None]:
+    def _stream(self, peer: Peer) -> AsyncGenerator[Batch, None]:
+        """Sends the message, or goes on with the task that it has opened."""
         key = self._remote.key
         if self._remote.id:
             ctx = replace(self._ctx, cursor=self._state.seq)
-            steps = peer.stream(Watch(task_id=self._remote.id), ctx)
-        else:
-            ctx = replace(self._ctx, idempotency_key=key)
-            steps = peer.stream(self._upstream.request(self._turn, key), ctx)
-        async with aclosing(steps):
-            async for batch in steps:
-                for entry in batch.entries:
-                    yield entry
+            return peer.stream(Watch(task_id=self._remote.id), ctx)
+        ctx = replace(self._ctx, idempotency_key=key)
+        return peer.stream(self._upstream.request(self._turn, key), ctx)
 
-    def _new(self, entry: Entry) -> list[Entry]:
-        """Returns the new part of an entry. A snapshot is converted to the events that lead to it,
-        because it may be the only form in which our caller ever sees them."""
+    async def _mirror_all(self, steps: AsyncGenerator[Batch, None], peer: Peer) -> bool:
+        """Mirrors the events of a stream, and returns whether the task is over. What arrived
+        together is mirrored together."""
+        known, throttle = bool(self._remote.id), self._access.run.throttle
+        entries = await (_ready(steps) if known else self._remote.first(_ready(steps), steps))
+        try:
+            while entries is not None:
+                if not self._remote.id:
+                    self._found(entries)
+                for new in self._new(entries):
+                    if self._copied(new):
+                        await throttle()
+                        continue
+                    await self._mirror(new, peer)
+                    if self._over:
+                        return True
+                entries = await _ready(steps)
+        finally:
+            await steps.aclose()
+        for new in self._state.ended():
+            await self._mirror(new, peer)
+        return self._over
+
+    def _found(self, entries: Sequence[Entry]) -> None:
+        """Records the remote task. One that is over already, and has asked nothing, is mirrored in
+        one write, and this record would come too late to be of use."""
+        for first in entries:
+            if isinstance(first, events.Stamped):
+                self._remote.found(first.task_id, over=is_whole(entries))
+                return
+
+    def _new(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Returns what is new in these entries. A first snapshot is converted to the events that
+        lead to it, because it may be the only form in which our caller ever sees them."""
+        first = entries[0]
         if (
-            isinstance(entry, events.Stamped)
-            and isinstance(entry.event, events.Snapshot)
-            and not self._state.begun
+            not self._state.begun
+            and isinstance(first, events.Stamped)
+            and isinstance(first.event, events.Snapshot)
+            and tells_more(first.event.task)
         ):
-            task = entry.event.task
+            task = first.event.task
             empty = Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED))
             self._state.catch_up(empty)
-        return self._state.take([entry])
+        return self._state.take(entries)
 
     # The events of the remote task.
 
     async def _mirror(self, entry: Entry, peer: Peer) -> None:
-        if self._over:
-            return
         if isinstance(entry, Message):
             self._over = True
             if self._upstream.replies:
@@ -300,15 +324,29 @@ class Relay:
         reason = about.get("reason")
         if event.state is State.REJECTED:
             raise turn.reject(words)
-        raise turn.fail(
-            words or f"The task of {self._upstream.name} is {event.state}",
-            reason=reason if isinstance(reason, str) else str(event.state),
-        )
+        given = reason if isinstance(reason, str) else ""
+        if event.state is State.CANCELED:
+            words = words or f"{self._upstream.name} canceled the task"
+            raise Canceled(words, reason=given or AGENT_CANCELED)
+        words = words or f"The task of {self._upstream.name} is {event.state}"
+        raise turn.fail(words, reason=given or str(event.state))
+
+    def _copied(self, entry: Entry) -> bool:
+        """Mirrors an event that is the same in our task, and returns whether this was one: a piece
+        of an artifact, or a note."""
+        if not isinstance(entry, events.Stamped) or not self._started:
+            return False
+        event = entry.event
+        is_chunk = isinstance(event, events.ArtifactChunk)
+        if not (is_chunk or isinstance(event, events.Noted)) or entry.task_id != self._remote.id:
+            return False
+        self._has_artifacts |= is_chunk
+        self._access.run.emit(event)
+        return True
 
     async def _made(self, entry: events.Stamped, peer: Peer) -> None:
-        """Mirrors what is the same in our task: a piece of an artifact, or a note."""
-        self._has_artifacts |= isinstance(entry.event, events.ArtifactChunk)
-        await self._emit(entry.event)
+        if self._copied(entry):
+            await self._access.run.throttle()
 
     # The questions of the remote task.
 
@@ -321,7 +359,7 @@ class Relay:
             return  # the first state of a stream, not a new question
         if question not in answers.given:
             with self._upstream.waiting():
-                answers.given[question] = await _ANSWER[event.kind](self, event)
+                answers.given[question] = await ask_caller(self._turn, self._upstream, event)
         await answers.deliver(question, entry.task_id, peer, self._ctx)
 
     async def _waits(
@@ -338,41 +376,13 @@ class Relay:
         )
         await self._asked(replace(entry, event=asked), peer)
 
-    async def _approval(self, event: events.Asked) -> Said:
-        """Returns a person's decision, bound to this task, this action and this question."""
-        approved = await self._turn.approve(
-            event.message.text or "Approve?",
-            details=self._upstream.details(event.body),
-            key=event.question,
-            expires=self._upstream.approval_expires,
-        )
-        return _said(answer_value(approved))
 
-    async def _tool(self, event: events.Asked) -> Said:
-        return _said(await self._upstream.run_tool(self._turn, event))
-
-    async def _input(self, event: events.Asked) -> Said:
-        found = question_in(event.message, event.state)
-        prompt = event.message.text or f"{self._upstream.name} needs more to go on"
-        message, value = await self._access.ask(
-            event.kind, prompt, event.question, event.body, None, *found.more
-        )
-        if value is not None:
-            return _said(value)
-        data = first_data(message.parts)
-        return data if data is not None else message.text, message.parts
-
-    async def _credentials(self, event: events.Asked) -> Said:
-        body = event.body if isinstance(event.body, dict) else {}
-        answer = await self._turn.need_auth(
-            body.get("schemes"), body.get("details"), prompt=event.message.text, key=event.question
-        )
-        value = answer.data if answer.data is not None else str(answer)
-        return value, answer.message.parts
-
-
-def _said(value: Json) -> Said:
-    return value, parts_of(value)
+async def _ready(steps: AsyncGenerator[Batch, None]) -> Sequence[Entry] | None:
+    """Returns the next events, as many as there are, or None at the end of the stream."""
+    while (batch := await anext(steps, None)) is not None:
+        if batch.entries:
+            return batch.entries
+    return None
 
 
 def _unknown(name: str) -> str:
@@ -386,10 +396,4 @@ _MIRROR: dict[type[events.AnyEvent], Callable[[Relay, events.Stamped, Peer], Awa
     events.ArtifactChunk: Relay._made,
     events.Noted: Relay._made,
     events.Asked: Relay._asked,
-}
-_ANSWER: dict[events.Ask, Callable[[Relay, events.Asked], Awaitable[Said]]] = {
-    events.Ask.APPROVAL: Relay._approval,
-    events.Ask.TOOL: Relay._tool,
-    events.Ask.INPUT: Relay._input,
-    events.Ask.CREDENTIALS: Relay._credentials,
 }

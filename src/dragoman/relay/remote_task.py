@@ -1,41 +1,62 @@
 """A task at another agent that a task of ours has opened.
 
-Theory. The task at the other agent is recorded in the journal of ours as soon as its first event
-tells its id. A run that starts again finds that record and follows the task instead of opening a
-second one. Where the process died in between, nothing is recorded and the message is sent again,
-with the same idempotency key as before, so that a server that keeps keys opens no second task. The
-record is also what the engine reads when our task is canceled, in another process too: what was
-opened on our behalf is stopped with us (`agent.remote_calls.unfinished`).
+Theory. The remote task is recorded in the journal of our own task as soon as its first event shows
+its id, unless the task has ended by then. A run that starts again finds that record and follows the
+task instead of opening a second one. If the process dies before the record is written, the message
+is sent again with the same idempotency key, so that a server that stores keys opens no second task.
+The engine also reads the record when our task is canceled, even in another process, and cancels the
+remote task as well (`agent.remote_calls.unfinished`).
+
+Between the moment in which the message may have been sent and that in which the id is known, a
+cancel has no address yet. Our task therefore does not end before the first answer has come, or
+before the agent lists a task with our message. If the process dies meanwhile, the next run looks
+for that task (`stop_unrecorded`). It never sends the message again for that, since the agent would
+execute it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from dragoman.agent.remote_calls import MOST_HOPS, SENDING, SENT, StartedCall, TurnAccess
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.events import Stamped
-from dragoman.core.model import Json, Message
+from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
 
 Entry = Stamped | Message
-Stop = Callable[[StartedCall], Awaitable[None]]
+A = TypeVar("A", bound=Sequence[Entry] | Entry | Task | None)
+FIRST_LOOK, LONGEST_LOOK = 0.25, 30.0
+"""Seconds between two looks for a task whose id is not known."""
+LOOKS = 6
+"""How often the agent is asked for a task that it does not list, when nothing else will come."""
 
 
-class EntryStream(Protocol):
+class Closable(Protocol):
+    """A stream that can be closed before its end."""
+
+    async def aclose(self) -> None: ...
+
+
+class EntryStream(Closable, Protocol):
     """The events of a task, from a client or an async generator."""
 
     def __aiter__(self) -> AsyncIterator[Entry]: ...
 
     async def __anext__(self) -> Entry: ...
-
-    async def aclose(self) -> None: ...
 
 
 class RemoteTask:
@@ -45,7 +66,6 @@ class RemoteTask:
         self,
         access: TurnAccess,
         record: str,
-        stop: Stop,
         address: str = "",
         options: Mapping[str, Json] | None = None,
     ) -> None:
@@ -54,21 +74,26 @@ class RemoteTask:
         self._record = f"{SENT}:{record}"
         self._sending = f"{SENDING}:{record}"
         self.address, self._options = address, dict(options or {})
-        self._stop = stop
         self._started: StartedCall | None = None
-        mark = hashlib.sha256(record.encode()).hexdigest()[:24]
-        self.key = f"{self._run.task_id}.{mark}"
+        self._awaited = False
+        """Whether the first answer is awaited although our task does not want it any more."""
+        self._looked = False
+        """Whether the journal was asked for the task. Nothing else records it during this run."""
+        self.key = f"{self._run.task_id}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
+        self.in_doubt = False
+        """Whether the message may have been sent, by this run or by an earlier one that said so
+        before; an earlier one that could repeat it did not have to."""
 
     @property
     def id(self) -> str:
         """The id of the task at the other agent; empty until it is known."""
-        if self._started is None:
+        if not self._looked:
+            self._looked = True
             raw = self._run.recorded(self._record)
-            if raw is None:
-                return ""
-            self._started = msgspec.json.decode(raw, type=StartedCall)
-        return self._started.task_id
+            if raw is not None:
+                self._started = msgspec.json.decode(raw, type=StartedCall)
+        return self._started.task_id if self._started is not None else ""
 
     @property
     def recorded_address(self) -> str:
@@ -102,28 +127,35 @@ class RemoteTask:
     def _sending_key(self, number: int) -> str:
         return f"{self._sending}#{number}" if number else self._sending
 
-    async def started(self, task_id: str) -> None:
-        """Records the id of the task, once."""
+    async def started(self, task_id: str, *, unwanted: bool = False) -> None:
+        """Records the id of the task, once. A task that is not wanted any more is canceled."""
         if self.id:
             return
-        self._started = StartedCall(self.address, task_id, self._options)
-        await self._run.record(self._record, msgspec.json.encode(self._started))
-        if (self._run.over or self._run.cancelled) and not self._run.leaving:
-            # Our task ended while this call was in flight, so nobody waits for it.
-            self._run.spawn(self._stop_now())
+        call = self._start(task_id, unwanted=unwanted)
+        await self._run.record(self._record, msgspec.json.encode(call))
+
+    def found(self, task_id: str, *, over: bool) -> None:
+        """Records the id of the task, once, with the next commit. A task that is `over` needs no
+        record: nobody will have to follow or cancel it."""
+        if self.id:
+            return
+        if over:
+            self._started = StartedCall(self.address, task_id, self._options)
+        else:
+            call = self._start(task_id, unwanted=False)
+            self._run.note(self._record, msgspec.json.encode(call))
+
+    def _start(self, task_id: str, *, unwanted: bool) -> StartedCall:
+        self._started = call = StartedCall(self.address, task_id, self._options)
+        run = self._run
+        if unwanted or ((run.over or run.cancelled) and not run.leaving):
+            # First, because the record may be refused: our task may have ended in the meantime.
+            run.stop_call(call)
+        return call
 
     async def follow(self, events: EntryStream) -> AsyncGenerator[Entry, None]:
-        """Yields the events of a stream. The first event contains the id of the new task, so it is
-        awaited even if the caller gives up: that task has to be canceled."""
-        first = asyncio.ensure_future(_next(events))
-        try:
-            entry = await asyncio.shield(first)
-        except asyncio.CancelledError:
-            if self._run.leaving:
-                first.cancel()
-            else:
-                self._run.spawn(self._stop_after(first, events))
-            raise
+        """Yields the events of a stream. The first one contains the id of the new task."""
+        entry = await self.first(_next(events), events)
         try:
             while entry is not None:
                 if isinstance(entry, Stamped):
@@ -133,36 +165,103 @@ class RemoteTask:
         finally:
             await events.aclose()
 
+    async def first(self, answer: Coroutine[Any, Any, A], events: Closable | None = None) -> A:
+        """Returns the first answer to the message, of these events. It contains the id of the new
+        task, so it is awaited even if our caller gives up: that task has to be canceled."""
+        first = asyncio.ensure_future(answer)
+        try:
+            return await asyncio.shield(first)
+        except asyncio.CancelledError:
+            if self._run.leaving:
+                first.cancel()
+            else:
+                self._awaited = True
+                self._run.before_end(self._stop_after(first, events))
+            raise
+
     @asynccontextmanager
     async def stopped_with_us(self) -> AsyncIterator[None]:
-        """Cancels the remote task if the skill abandons the call. A call whose run moves to another
-        process continues, and for a canceled task the engine does it."""
+        """Cancels the remote task if the skill abandons the call."""
         try:
             yield
         except asyncio.CancelledError:
-            if self.id and not self._run.leaving and not self._run.cancelled:
-                self._run.spawn(self._stop_now())
+            self.abandon()
             raise
 
-    async def _stop_after(
-        self,
-        first: asyncio.Future[Entry | None],
-        events: EntryStream,
-    ) -> None:
-        with suppress(DragomanError):  # no task was created
-            entry = await first
-            if isinstance(entry, Stamped):
-                await self.started(entry.task_id)
-                await self._stop_now()
-        await events.aclose()
+    def abandon(self) -> None:
+        """Cancels the remote task, because the skill abandons the call. A call whose run moves to
+        another process continues, and for a canceled task whose id is recorded the engine does
+        it."""
+        run = self._run
+        if self._started is not None and not run.leaving and not run.cancelled:
+            run.stop_call(self._started)
+        elif not (self.id or self._awaited or run.leaving) and (self.in_doubt or run.resumed):
+            run.before_end(self.stop_unrecorded())
 
-    async def _stop_now(self) -> None:
-        if self._started is not None:
-            await self._stop(self._started)
+    async def _stop_after(self, first: asyncio.Future[A], events: Closable | None) -> None:
+        """Cancels the remote task when its id is known: by the first answer, or because the agent
+        lists the task before it answers."""
+        looking = asyncio.ensure_future(self.stop_unrecorded(first))
+        try:
+            await asyncio.wait((first, looking), return_when=asyncio.FIRST_COMPLETED)
+            if self.id:
+                return
+            task_id = _id_in(await first)
+            if task_id:
+                await self.started(task_id, unwanted=True)
+        except DragomanError:
+            await looking  # the message may have arrived all the same
+        finally:
+            looking.cancel()
+            first.cancel()
+            if events is not None:
+                with suppress(DragomanError, asyncio.CancelledError):
+                    await asyncio.wait((first,))
+                    await events.aclose()
+
+    async def find(self) -> str:
+        """Returns the id of the task that our message opened, as the agent lists it; empty if it
+        does not so far. Raises `Unsupported` if it cannot tell."""
+        raise Unsupported("This agent does not list its tasks")
+
+    async def stop_unrecorded(self, until: asyncio.Future[A] | None = None) -> None:
+        """Cancels the task of a message that may have been sent, if the agent lists it. It is asked
+        several times, and for longer while `until` is not done, because a message may arrive
+        late."""
+        pause, looks = FIRST_LOOK, 0
+        while not self.id:
+            if until is not None:
+                await asyncio.wait((until,), timeout=pause)
+            try:
+                if found := await self.find():
+                    await self.started(found, unwanted=True)
+                    return
+                looks += 1
+            except (DragomanError, TimeoutError) as exc:
+                if isinstance(exc, DragomanError) and not exc.retry:
+                    return  # it cannot tell
+            if looks == LOOKS and (until is None or until.done()):
+                return
+            if until is None or until.done():
+                await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_LOOK)
 
 
 async def _next(events: EntryStream) -> Entry | None:
     return await anext(aiter(events), None)
+
+
+def _id_in(answer: Sequence[Entry] | Entry | Task | None) -> str:
+    """Returns the id of the task that an answer is about; empty if it is about none."""
+    if isinstance(answer, Task):
+        return answer.id
+    entries = answer if isinstance(answer, Sequence) else (answer,)
+    return next((each.task_id for each in entries if isinstance(each, Stamped)), "")
+
+
+@lru_cache(maxsize=256)
+def _mark(record: str) -> str:
+    return hashlib.sha256(record.encode()).hexdigest()[:24]
 
 
 def context_for(access: TurnAccess) -> Context:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dragoman.agent.turn import Turn
 from dragoman.core import events
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
@@ -33,8 +33,9 @@ class Upstream(ABC):
     approval_expires: float | None = None
     """Seconds after which an unanswered approval counts as a denial."""
     replies = False
-    """Whether a direct reply of the agent, and the message with which it completes a task, are the
-    same of ours. Else they become an artifact of our task, unless there is one."""
+    """Whether a direct reply of the agent, and the message with which it completes a task, become a
+    direct reply and a final message of ours. If not, they become an artifact of our task, unless it
+    already has one."""
 
     @property
     @abstractmethod
@@ -75,14 +76,14 @@ class Upstream(ABC):
         return ctx
 
     def told(self, exc: DragomanError) -> DragomanError:
-        """Returns the error that our caller is told, if a call failed with this one."""
+        """Returns the error that our caller gets if a call failed with this one."""
         return exc
 
     async def started(self, task_id: str, context_id: str) -> None:  # noqa: B027  few need it
         """Called with the ids of the remote task, when its first event has arrived."""
 
     def details(self, body: Json) -> Json:
-        """Returns what our caller is told that an approval is about."""
+        """Returns the details of an approval that our caller sees."""
         return {"agent": self.name, "details": body}
 
     @abstractmethod
@@ -99,6 +100,7 @@ class Upstream(ABC):
         not wait for it any more."""
         await peer.call(answer.op, ctx)
 
-    @abstractmethod
-    async def stop(self, task_id: str) -> None:
-        """Cancels a task of the agent. It is no error if the task has ended."""
+    async def find_task(self, key: str, address: str) -> str:
+        """Returns the id of the task that the message with this id opened, which may be at this
+        address; empty if there is none so far. Raises `Unsupported` if the agent cannot tell."""
+        raise Unsupported(f"{self.name} does not list its tasks")

@@ -4,7 +4,7 @@ engine."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import cast
 
@@ -23,6 +23,7 @@ from . import tls
 from .anonymous import Anonymous
 from .authentication import Admit, Authenticator, Recognizer, anyone, told
 from .authorization import AuthorizingPeer, may_use, with_requirements
+from .call_policy import CallPolicy
 from .card_enforcement import held
 from .jwks import JwksFetcher
 from .rate_limits import Meter
@@ -33,8 +34,18 @@ class AccessControl:
     """The authentication, rate limits and policies of one agent. The card declares what they
     enforce."""
 
-    def __init__(self, agent: Agent, settings: Settings, meter: Meter | None = None) -> None:
-        """`meter` counts what callers use, where several agents share what they may."""
+    def __init__(
+        self,
+        agent: Agent,
+        settings: Settings,
+        meter: Meter | None = None,
+        *,
+        policies: Sequence[CallPolicy] = (),
+        name: str = "",
+    ) -> None:
+        """`meter` counts what callers use, where several agents share what they may. `policies`
+        know the agent by this `name`."""
+        self._policies, self._name = policies, name or agent.name
         schemes = {**agent.auth, **settings.auth}  # the file beats the code
         needed = agent.scopes or any(skill.scopes for skill in agent.skills.values())
         if needed and not schemes:
@@ -85,6 +96,7 @@ class AccessControl:
         rates, agent = self.meter.rates, self.agent
         asks = agent.authorizer or agent.scopes or any(s.scopes for s in agent.skills.values())
         anonymous = self.anonymous if self.locked and self.anonymous else None
+        asks = bool(asks or self._policies)
         if not (asks or self.extended or anonymous or rates.streams or rates.live_tasks):
             return behind
 
@@ -98,6 +110,8 @@ class AccessControl:
             extended if self.extended else None,
             asked=peer,
             anonymous=anonymous,
+            policies=self._policies,
+            name=self._name,
         )
 
     async def _extended_card(self, caller: Context) -> Card:

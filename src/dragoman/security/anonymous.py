@@ -16,19 +16,8 @@ from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError
 
-OPERATIONS: dict[str, type[ops.Operation[Any]]] = {
-    "SendMessage": ops.SendMessage,
-    "GetTask": ops.GetTask,
-    "ListTasks": ops.ListTasks,
-    "CancelTask": ops.CancelTask,
-    "SubscribeToTask": ops.Watch,
-    "CreateTaskPushNotificationConfig": ops.SetHook,
-    "GetTaskPushNotificationConfig": ops.GetHook,
-    "ListTaskPushNotificationConfigs": ops.ListHooks,
-    "DeleteTaskPushNotificationConfig": ops.DeleteHook,
-}
-"""By the names of A2A 1.0, whatever dialect they are asked in. A send and its stream are one; the
-extended card is for callers we know, and cannot be here."""
+OPERATIONS = {name: op for name, op in ops.NAMES.items() if op is not ops.GetExtendedCard}
+"""The extended card is for callers we know, and cannot be here."""
 _OF_A_SKILL = frozenset((ops.SendMessage, ops.Resolve, ops.GetTask, ops.Watch, ops.CancelTask))
 """The operations that go with an open skill: to use it, and to see to the tasks that were opened
 so."""

@@ -1,14 +1,14 @@
 """Authorizes operations in one Peer in front of the engine, so every binding gets the same answer.
 
-The order is fixed: the agent's scopes, the skill's scopes, the author's own function, quotas. A
-task of someone else is looked up in the caller's scope like any other, so it does not exist and
-the answer is the one a missing task gets (DESIGN §5.7).
+The order is fixed: the agent's scopes, the skill's scopes, the author's own function, the policies
+of the server, quotas. A task of someone else is looked up in the caller's scope like any other, so
+it does not exist and the answer is the one a missing task gets (DESIGN §5.7).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -21,6 +21,7 @@ from dragoman.core.errors import ExtendedCardOff, Forbidden, TaskNotFound, Unaut
 from dragoman.core.peer import Batch, Context, Peer
 
 from .anonymous import Anonymous
+from .call_policy import CallPolicy
 from .rate_limits import Meter
 
 READS = frozenset(
@@ -68,14 +69,18 @@ class AuthorizingPeer:
         *,
         asked: Peer | None = None,
         anonymous: Anonymous | None = None,
+        policies: Sequence[CallPolicy] = (),
+        name: str = "",
     ) -> None:
+        """`policies` know the agent by this `name`."""
         self.agent, self.peer, self.meter = agent, peer, meter
+        self._policies, self._name = policies, name
         self._extended, self._anonymous = extended, anonymous
         last = asked or peer  # who knows the tasks stands behind all others
         self._tells = last if isinstance(last, Tells) else None
-        self._by_skill = agent.authorizer is not None or any(
-            skill.scopes for skill in agent.skills.values()
-        )
+        asked_by_skill = agent.authorizer is not None or bool(policies)
+        scoped = any(skill.scopes for skill in agent.skills.values())
+        self._by_skill = asked_by_skill or scoped
 
     async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
         """Returns the answer, if the caller is authorized."""
@@ -123,13 +128,12 @@ class AuthorizingPeer:
         skill = await self._skill_for(op, ctx, task)
         if not stranger and skill is not None and type(op) not in READS:
             needs(ctx, skill.scopes)
+        asked = self.agent.skill_asked(skill) if skill is not None else ""
         authorizer = self.agent.authorizer
         if authorizer is not None:
-            verdict = authorizer(ctx, op, skill.id if skill else "", task)
-            if inspect.isawaitable(verdict):
-                verdict = await verdict
-            if verdict is False:
-                raise Forbidden()
+            await _decided(authorizer(ctx, op, asked, task))
+        for policy in self._policies:
+            await _decided(policy(ctx, self._name, op, asked, task))
 
     def _is_stranger(self, ctx: Context) -> bool:
         """Returns whether the caller showed no credentials where others must."""
@@ -156,16 +160,24 @@ class AuthorizingPeer:
         if self._tells is None:
             return None
         if task:
-            return self.agent.skills.get(await self._tells.skill_of(ctx, task))
+            return self.agent.recorded_skill(await self._tells.skill_of(ctx, task))
         if not isinstance(op, ops.SendMessage):
             return None
         if op.open_as:  # the caller's name of a task: one it has, or else one to open
             with suppress(TaskNotFound):
-                return self.agent.skills.get(await self._tells.skill_of(ctx, op.open_as))
+                return self.agent.recorded_skill(await self._tells.skill_of(ctx, op.open_as))
         skill = self._tells.skill_for(op)
         if skill.extended and (self._is_stranger(ctx) or not may_use(ctx, skill)):
             raise self.agent.unknown(skill.id)  # as if it did not exist
         return skill
+
+
+async def _decided(verdict: object) -> None:
+    """Raises `Forbidden` for the verdict False of a function, which may be async."""
+    if inspect.isawaitable(verdict):
+        verdict = await verdict
+    if verdict is False:
+        raise Forbidden()
 
 
 def needs(ctx: Context, scopes: tuple[str, ...]) -> None:

@@ -20,17 +20,17 @@ from .agent_mount import AgentMount
 from .registry.agent_index import AgentIndex, Search
 
 PAGE, MOST = 50, 100
-"""How many agents stand on a page, if the caller does not say, and at most."""
+"""The number of agents on a page by default, and at most."""
 CARD = "/.well-known/agent-card.json"
 CATALOG = "/.well-known/ai-catalog.json"
 CATALOG_VERSION = "1.0"
 CARD_TYPE = "application/a2a-agent-card+json"
-"""What the AI Catalog calls the card of an agent."""
+"""The media type of an agent's card in an AI Catalog."""
 CATALOG_TYPE: Header = (b"content-type", b"application/ai-catalog+json")
 HEADERS: tuple[Header, ...] = ((b"cache-control", b"private, no-cache"),)
 
 About = Callable[[str], Mapping[str, Json]]
-"""Returns what is known of an agent beside its card: where it comes from, and how it is."""
+"""Returns what is known of an agent beside its card, such as its source and its health."""
 
 
 class AgentList:
@@ -43,7 +43,7 @@ class AgentList:
         self.about: About = lambda name: {}
 
     def routes(self) -> dict[str, dict[str, Handler]]:
-        """Their addresses."""
+        """Returns the routes of the list."""
         pages: dict[str, Handler] = {
             AGENTS: self.page,
             f"{AGENTS}/": self.page,
@@ -51,10 +51,10 @@ class AgentList:
         }
         return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
 
-    @policy(Policy.OPEN)  # it asks the policy of each card itself
+    @policy(Policy.OPEN)  # it applies the policy of each card itself
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One page of them: `?pageSize=` at a time, from where `?pageToken=` says; `?skill=`,
-        `?tag=`, `?mode=` and `?q=` say which."""
+        """Sends one page of the list. `?pageSize=` sets its size and `?pageToken=` its position;
+        `?skill=`, `?tag=`, `?mode=` and `?q=` filter the agents."""
         headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
         try:
             search, size, after = _asked(scope["query_string"])
@@ -73,7 +73,8 @@ class AgentList:
 
     @policy(Policy.OPEN)  # the same
     async def catalog(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The same agents as an AI Catalog, for those that look for artifacts of any kind."""
+        """Sends the same agents as an AI Catalog, for clients that search for artifacts of any
+        kind."""
         headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
         try:
             found, _ = await self._readable(scope, Search(), len(self._index), "")
@@ -96,7 +97,7 @@ class AgentList:
         async def page(scope: Scope, receive: Receive, send: Send) -> None:
             headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
             mount = self._mounts[name]
-            # Unlike that of the list, this address lies below the mount point already.
+            # Unlike the address of the list, this one is already below the mount point.
             root = scope.get("root_path", "").removesuffix(mount.mount_point.path)
             told = self._entry(mount, {**scope, "root_path": root}, headers)
             body = msgspec.json.encode(told)
@@ -107,8 +108,8 @@ class AgentList:
     async def _readable(
         self, scope: Scope, search: Search, size: int, after: str
     ) -> tuple[list[AgentMount], bool]:
-        """Returns so many of the agents whose cards this caller may read, and whether there are
-        more; raises what it is told if it may read none."""
+        """Returns up to `size` of the agents whose cards this caller may read, and whether there
+        are more. If the caller may read none, raises the error to answer it with."""
         names = self._index.find(search, after)
         try:
             await self._access.check_card(scope)
@@ -120,7 +121,7 @@ class AgentList:
     async def _by_own_rules(
         self, scope: Scope, names: Iterator[str], size: int, refusal: DragomanError
     ) -> tuple[list[AgentMount], bool]:
-        """Those whose code lets this caller in although the settings do not."""
+        """Returns the agents whose own code admits this caller although the settings do not."""
         found: list[AgentMount] = []
         for name in names:
             each = self._mounts.get(name)
@@ -141,7 +142,7 @@ class AgentList:
     def _entry(
         self, mount: AgentMount, scope: Scope, headers: Mapping[str, str]
     ) -> dict[str, Json]:
-        # What is asked for lies beside the mount point of each agent, not below it.
+        # The requested path is beside the mount point of each agent, not below it.
         below = {**scope, "root_path": scope.get("root_path", "") + mount.mount_point.path}
         url = mount.mount_point.url_in(below, headers)
         return {
@@ -162,7 +163,7 @@ class AgentList:
             "identifier": f"urn:air:{host}:{mount.name}:a2a",
             "displayName": entry["title"],
             "type": CARD_TYPE,
-            "mediaType": CARD_TYPE,  # the same, as drafts before 0.9 called it
+            "mediaType": CARD_TYPE,  # the name of `type` in drafts before 0.9
             "url": entry["cardUrl"],
             "description": entry["description"],
             "version": entry["version"],
@@ -176,10 +177,10 @@ def _asked(query: bytes) -> tuple[Search, int, str]:
     try:
         said = parse_qs(query.decode("latin-1"), max_num_fields=16)
     except ValueError:
-        raise BadParams("The query is not readable.") from None
+        raise BadParams("The query cannot be parsed.") from None
     size = said.get("pageSize", [str(PAGE)])[0]
     if not (size.isascii() and size.isdigit() and len(size) < 10 and int(size) > 0):
-        raise BadParams("pageSize is a number from 1.", field="pageSize")
+        raise BadParams("pageSize must be a number of at least 1.", field="pageSize")
     found = {key: said.get(key, [""])[0] for key in ("skill", "tag", "mode", "q")}
     search = Search(skill=found["skill"], tag=found["tag"], mode=found["mode"], text=found["q"])
     return search, min(int(size), MOST), said.get("pageToken", [""])[0]

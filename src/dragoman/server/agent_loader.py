@@ -1,4 +1,4 @@
-"""The agents in their authors' files: imported, found by name, and what is wrong told by line."""
+"""Loads agents from their authors' files. An error names the line of the file that caused it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from dragoman.settings import HostedAgent, Settings
 from .agent_names import Agents, checked, slug, unique
 
 Modules = dict[Path, ModuleType]
-"""What is imported already: a file with two agents runs once."""
+"""The modules that are already imported: a file with two agents is executed once."""
 
 
 def load_agents(
     given: Sequence[str], settings: Settings, known: Mapping[str, Agent] | None = None
 ) -> Agents:
-    """The agents in these files, each `file.py`, `file.py:name` or `NAME=file.py`; those of the
-    sections `[agents.NAME]` if there are none. Those that are `known` stay as they are."""
+    """Returns the agents in these files, each given as `file.py`, `file.py:name` or `NAME=file.py`.
+    Without files, the sections `[agents.NAME]` of the settings name the agents. Agents that are
+    `known` are not loaded again."""
     modules: Modules = {}
     if not given:
         there = known or {}
@@ -44,7 +45,7 @@ def load_agents(
 
 
 def _hosted(name: str, about: HostedAgent, settings: Settings, modules: Modules) -> Agent:
-    """The agent of a section `[agents.NAME]`: in a file, or at an address elsewhere."""
+    """Returns the agent of a section `[agents.NAME]`: in a file, or at an address elsewhere."""
     key = ""
     try:
         checked(name)
@@ -59,7 +60,7 @@ def _hosted(name: str, about: HostedAgent, settings: Settings, modules: Modules)
 
 
 def split_name(given: str) -> tuple[str, str]:
-    """The name and the file of `NAME=file.py`; no name for a file alone."""
+    """Returns the name and the file of `NAME=file.py`. The name of a mere file is empty."""
     name, equals, where = given.partition("=")
     if not equals or "/" in name or "\\" in name or Path(given).is_file():
         return "", given
@@ -67,13 +68,13 @@ def split_name(given: str) -> tuple[str, str]:
 
 
 def folder_in(given: str) -> Path | None:
-    """The folder of the file that is meant by `NAME=file.py:name`, if there is such a file."""
+    """Returns the folder of the file in `NAME=file.py:name`, or None if there is no such file."""
     path, _ = _split(split_name(given)[1])
     return path.parent if path.is_file() else None
 
 
 def _split(where: str) -> tuple[Path, str]:
-    """The file and the name of `file.py:name`."""
+    """Returns the file and the name of `file.py:name`."""
     file, colon, name = where.rpartition(":")
     if not colon or not name.isidentifier():
         return Path(where), ""
@@ -81,7 +82,8 @@ def _split(where: str) -> tuple[Path, str]:
 
 
 def load_agent(where: str, modules: Modules | None = None) -> Agent:
-    """The agent in `file.py` or `file.py:name`; `ConfigError` says what is wrong and where."""
+    """Returns the agent in `file.py` or `file.py:name`. Raises a `ConfigError` that says what is
+    wrong and where."""
     path, name = _split(where)
     file = str(path)
     if not path.is_file():
@@ -115,11 +117,12 @@ def _with_skills(agent: Agent, path: Path) -> Agent:
 
 
 def _imported(path: Path) -> ModuleType:
-    """The module in this file. Its folder becomes importable, as with `python file.py`."""
+    """Returns the module in this file. Its folder becomes importable, as with `python file.py`."""
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    # Its own name, as an import from beside it would use, unless that would hide another module.
+    # The module keeps its own name, so that its neighbours can import it, unless that name would
+    # hide another module.
     name, number = path.stem, 1
     while name in sys.stdlib_module_names or name in sys.modules:
         name = f"{path.stem}_agent{number if number > 1 else ''}"
@@ -141,13 +144,13 @@ def _imported(path: Path) -> ModuleType:
 
 
 def _short(path: str | Path) -> Path:
-    """As the user would type it: relative if it lies below."""
+    """Returns the path as the user would type it: relative if it is below the current folder."""
     found, here = Path(path), Path.cwd()
     return found.relative_to(here) if found.is_relative_to(here) else found
 
 
 def _where(exc: BaseException, path: Path) -> str:
-    """The last line of the author's file on the way to the error."""
+    """Returns the last line of the author's file in the traceback of the error."""
     line, trace, own = 0, exc.__traceback__, str(path.resolve())
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == own:

@@ -1,10 +1,11 @@
-"""One agent of a server at its mount point: its peer behind its guard, its card and its routes."""
+"""One agent of a server at its mount point: its peer behind the authorization, its card and its
+routes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from dragoman.agent import Agent
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import ConfigError
 from dragoman.dialects import DIALECTS
+from dragoman.files import FileDoor
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.card_endpoint import CardEndpoint
@@ -22,14 +24,16 @@ from dragoman.net.http.router import Router
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.audit_log import AuditingPeer, AuditLog
 from dragoman.observability.log import AgentLog, Log
 from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
+from dragoman.security.call_policy import CallPolicy
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
-from .agent_names import Naming
-from .services import LINGER, ServedPeer, ServiceContext, services_of
+from .agent_names import NO_AGENT, Naming, title_slug
+from .services import LINGER, HasFiles, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
@@ -43,15 +47,20 @@ class Shared(Struct, frozen=True, kw_only=True):
     opened: OpenStreams
     meter: Meter
     signer: Signer | None
+    files: FileDoor
     services: list[Service]
-    """Those that serve all agents."""
+    """The services that serve all agents."""
     hosts: AllowedHosts
     trusts: Callable[[str], bool] | None
-    """Whether an address is one of our proxies'."""
+    """Returns whether an address belongs to one of our proxies."""
+    policies: Sequence[CallPolicy] = ()
+    """The rules that say what callers may do."""
+    audit: AuditLog | None = None
+    """The log of every call, if there is one."""
 
 
 class AgentMount:
-    """An agent, and all that serves it alone."""
+    """An agent, and everything that serves this agent alone."""
 
     def __init__(
         self,
@@ -62,18 +71,27 @@ class AgentMount:
         shared: Shared,
         naming: Naming,
     ) -> None:
-        """`name` is what the agent is called in the store; empty: by its own name. `naming` is how
-        else calls may name it."""
+        """`name` is the name of the agent in the store; if it is empty, the agent's own name is
+        used. `naming` holds the other names by which calls may address the agent."""
         self.naming = naming
         self.name, self.agent, self.peer, self.mount_point = name, agent, peer, mount_point
         self._shared = shared
         settings = shared.settings
         log = AgentLog(shared.log, name) if mount_point.path else shared.log
-        self.access = AccessControl(agent, settings, shared.meter)
-        guarded = self.access.before(peer, self.card_at)
+        # At the address of a skill an agent is asked, which has its policies and is recorded.
+        is_agent = not name.startswith(NO_AGENT)
+        known_as = name or title_slug(agent.name)
+        policies = shared.policies if is_agent else ()
+        self.access = AccessControl(agent, settings, shared.meter, policies=policies, name=known_as)
+        self.guarded = asked = self.access.before(peer, self.card_at)
+        """What answers calls that are not recorded."""
+        auditing = None
+        if shared.audit is not None and is_agent:
+            asked = auditing = AuditingPeer(shared.audit, agent, known_as, asked, peer)
         self.server = ServerContext(
-            guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened
+            asked, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
+        self.server.on_refusal = auditing.refused if auditing is not None else None
         self.server.mount_point = mount_point
         self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes
@@ -84,8 +102,12 @@ class AgentMount:
             server=self.server,
             access=self.access,
             settings=settings,
+            files=shared.files,
             name=name if mount_point.path else "",
         )
+        offers: object = agent
+        if isinstance(offers, HasFiles):
+            offers.use_files(shared.files)
         self.services = services_of(self.context)
         self._interfaces = addresses.chosen(settings.server)
         self._roles = {service.role: service for service in self.services if service.role}
@@ -102,14 +124,14 @@ class AgentMount:
         for service in self.services:
             routes |= service.routes()
         self.routes = routes
-        """Relative to the mount point, and not yet guarded by their policies."""
+        """The routes relative to the mount point, before their policies are applied."""
         self._contexts = {self.server}
-        """Those of the conversations with the agent: ours, and those that are left of agents that
-        this one has replaced."""
+        """The contexts of the conversations with the agent: our own, and those of replaced agents
+        whose conversations have not ended yet."""
         self._runs = False
         """Whether the peer is to be stopped."""
         self.on_card_change: Callable[[], None] = lambda: None
-        """Called when the card has changed, for those that list it."""
+        """Called when the card has changed, so that lists can be updated."""
         self._learn_extensions()
         agent.on_card_change.append(self._card_changed)
 
@@ -123,7 +145,7 @@ class AgentMount:
 
     @property
     def router(self) -> Router:
-        """Answers what lies below the mount point."""
+        """Returns the router for the paths below the mount point."""
         return Router(
             self.access.policed(self.routes), patterns=self.patterns, hosts=self._shared.hosts
         )
@@ -136,8 +158,8 @@ class AgentMount:
         self._runs = True
 
     async def start(self, *, peer: bool = True) -> None:
-        """Does everything in the order in which a server does it with its agents; without the
-        `peer` if it runs already."""
+        """Starts the agent in the same order as a server starts its agents. `peer` is false if the
+        peer is already running."""
         try:
             for service in self.services:
                 service.open()
@@ -150,8 +172,8 @@ class AgentMount:
             raise
 
     def succeed(self, before: AgentMount) -> None:
-        """Takes over from the agent that was here: its figures, and where the peer is the same its
-        conversations too."""
+        """Takes over from the agent that was mounted here: its metrics and, if the peer is the
+        same, its conversations."""
         self.server.metrics = before.server.metrics
         if self.peer is before.peer:
             self._contexts |= before._contexts
@@ -159,14 +181,15 @@ class AgentMount:
             before._contexts = set()
 
     async def drain(self) -> None:
-        """Takes nothing new but what comes through the listener."""
+        """Refuses new work, except requests through the listener."""
         await asyncio.gather(*(service.drain() for service in self.services))
         for context in self._contexts:
             context.draining = True
         await self._shared.opened.close_sockets(LINGER, self._contexts)
 
     async def stop(self, grace: float) -> None:
-        """Runs get their grace while streams still see them end; then every stream is closed."""
+        """Gives runs their grace period, in which streams still deliver their end, and then closes
+        every stream."""
         await self.drain()
         try:
             await self.stop_peer(grace)
@@ -179,15 +202,15 @@ class AgentMount:
                 self.agent.on_card_change.remove(self._card_changed)
 
     async def stop_peer(self, grace: float) -> None:
-        """Gives runs this many seconds, then hands them back."""
+        """Gives runs this many seconds, then returns them to the store."""
         runs, self._runs = self._runs, False
         if runs:
             await self.peer.stop(grace)
 
     def card_at(self, url: str, card: Card | None = None) -> Card:
-        """The agent's card, or another one of it (the extended one), as it is published: with what
-        is in force here and now, and signed. `url` is the address of the agent for whoever asks;
-        empty: the one that we know."""
+        """Returns the agent's card, or its extended `card`, in the published form: with the
+        interfaces and schemes that are currently in force, and signed. `url` is the address of the
+        agent for this caller; if it is empty, our own public URL is used."""
         url = url or self.mount_point.url
         card = card or self.agent.card()
         services = (*self._shared.services, *self.services)
@@ -204,17 +227,17 @@ class AgentMount:
         )
         card = self.access.on_card(card)
         # Without a public URL the address on the card comes from the caller's Host header. Such a
-        # card is not signed, since a caller could otherwise obtain a signature for any host.
+        # card is not signed, because a caller could otherwise obtain a signature for any host.
         signer = self._shared.signer
         if signer is None or not self.mount_point.base:
             return card
         return signer.signed(card, url.rstrip("/").removesuffix(self.mount_point.path))
 
     def check_card(self) -> None:
-        """`ConfigError` if the card breaks the rules of its versions, or shows a secret.
+        """Raises `ConfigError` if the card breaks the rules of its versions, or contains a secret.
 
-        The extended card that a function of the author's writes is not known yet; the skills that
-        stand only on extended cards are looked at too.
+        An extended card that a function of the author creates is not known yet, but the skills that
+        only extended cards list are checked too.
         """
         from dragoman.dialects.a2a.cards import documents, validate
         from dragoman.dialects.a2a.cards.canonical import document_in
@@ -222,7 +245,7 @@ class AgentMount:
 
         public = self.card_at(self.mount_point.url or "http://127.0.0.1")
         if not public.interfaces and self._interfaces:
-            # All that is asked for has a port of its own, and does not listen yet.
+            # All configured interfaces have ports of their own, which are not bound yet.
             binding, version = self._interfaces[0]
             later = Interface(url="127.0.0.1:1", binding=binding, version=version)
             public = replace(public, interfaces=(later,))

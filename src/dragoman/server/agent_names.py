@@ -1,4 +1,4 @@
-"""What the agents of a server are called: below `/agents/`, in the store, in metrics and logs."""
+"""The names of the agents of a server: below `/agents/`, in the store, in metrics and in logs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from dragoman.dialects.a2a.routes import PATH_WORDS
 Agents = Agent | Sequence[Agent] | Mapping[str, Agent]
 """The only agent of a server, or several: a mapping gives each its name."""
 MOST_CHARS = 63
+NO_AGENT = "-/"
+"""What the name of a mount begins with that is not an agent's."""
 RULE = "a-z, 0-9 and -, at most 63 characters"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _NAME = re.compile(rf"[a-z0-9-]{{1,{MOST_CHARS}}}")
 
 
 class Naming(Struct, frozen=True):
-    """How calls may name an agent, beside its name."""
+    """The host and the tenant by which calls may address an agent, beside its name."""
 
     host: str = ""
     tenant: str = ""
 
 
 def by_name(agents: Agents, *, several: bool | None = None) -> dict[str, Agent]:
-    """The agents by their names. The only one that is given none has an empty one, unless the
-    server is one for `several`, which may also have none yet.
+    """Returns the agents by their names. A single agent without a name gets an empty one, unless
+    the server is made for `several` agents; such a server may also start without any agent.
 
-    `ConfigError` if there is none, if two have one name, or if a name cannot be one.
+    Raises `ConfigError` if there is no agent, if two agents have the same name, or if a name is not
+    valid.
     """
     if isinstance(agents, Agent):
         agents = [agents]
@@ -49,7 +52,7 @@ def by_name(agents: Agents, *, several: bool | None = None) -> dict[str, Agent]:
 
 
 def unique(pairs: Sequence[tuple[str, Agent]]) -> dict[str, Agent]:
-    """These agents by their names; `ConfigError` if two have the same one."""
+    """Returns these agents by their names. Raises `ConfigError` if two have the same name."""
     found: dict[str, Agent] = {}
     for name, agent in pairs:
         if name in found:
@@ -63,9 +66,9 @@ def unique(pairs: Sequence[tuple[str, Agent]]) -> dict[str, Agent]:
 
 
 def checked(name: str) -> str:
-    """The name, or a `ConfigError` that says what a name looks like."""
+    """Returns the name, or raises a `ConfigError` that says which names are valid."""
     if not _NAME.fullmatch(name) or name == "-":
-        almost = _slug(name)
+        almost = title_slug(name)
         hint = f" Write {almost}." if almost else ""
         raise ConfigError(f"'{name}' cannot be the name of an agent: {RULE}.{hint}")
     return name
@@ -74,18 +77,19 @@ def checked(name: str) -> str:
 def check_naming(
     name: str, naming: Naming, others: Mapping[str, Naming], names: Container[str]
 ) -> None:
-    """`ConfigError` if an agent cannot have this host or this tenant, or if its name is the tenant
-    of another one. `others` are the agents that have any, `names` those of all."""
+    """Raises `ConfigError` if an agent cannot have this host or this tenant, or if its name is the
+    tenant of another agent. `others` are the agents with a host or a tenant, `names` are the names
+    of all agents."""
     host, tenant, where = naming.host, naming.tenant, f"[agents.{name}]"
     if host and not _HOST.fullmatch(host):
-        raise ConfigError(f"{where}: host is a name in small letters without a port, not '{host}'.")
+        raise ConfigError(f"{where}: host must be a lower-case name without a port, not '{host}'.")
     if tenant and (tenant in PATH_WORDS or "/" in tenant):
         raise ConfigError(f"{where}: '{tenant}' cannot be a tenant: it is a path of this server.")
     if tenant and tenant != name and tenant in names:
         raise ConfigError(f"{where}: the tenant {tenant} is the name of another agent.")
     for other, its in others.items():
         if host and host == its.host:
-            raise ConfigError(f"{where}: the host {host} is that of {other} already.")
+            raise ConfigError(f"{where}: the host {host} already belongs to {other}.")
         if tenant and tenant == its.tenant:
             raise ConfigError(f"{where}: the tenant {tenant} leads to {other} already.")
         if name == its.tenant:
@@ -93,8 +97,8 @@ def check_naming(
 
 
 def slug(title: str) -> str:
-    """The name of an agent that is given none, made of what it calls itself."""
-    found = _slug(title)
+    """Returns the name of an agent without a configured one, derived from its own title."""
+    found = title_slug(title)
     if not found:
         raise ConfigError(
             f"The agent '{title}' needs a name for its address ({RULE}): write "
@@ -103,6 +107,7 @@ def slug(title: str) -> str:
     return found
 
 
-def _slug(title: str) -> str:
+def title_slug(title: str) -> str:
+    """What is left of a title in the letters of a name; it may be empty."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MOST_CHARS].strip("-")

@@ -1,4 +1,4 @@
-"""Routes calls to the agents of a server, which come and go while it runs."""
+"""Routes calls to the agents of a server, which may be added and removed while it runs."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from .services import GRACE, ServedPeer
 
 
 class AgentRouter(Router):
-    """A router that mounts agents. The app of a server makes one of itself."""
+    """A router that mounts agents. `App` is one."""
 
     settings: Settings
     log: Log
     base: str
     several: bool
-    """Whether its agents are at `/agents/{name}`, however few there are."""
+    """Whether the agents are served at `/agents/{name}`, even if there is only one."""
     ready: bool
     mounts: dict[str, AgentMount]
     """The agents by their names; the only one of a server may have none."""
     index: AgentIndex
-    """The agents by what stands on their cards, on a server for several."""
+    """The index of the agents by the content of their cards, on a server for several."""
     listed: AgentList | None
     _shared: Shared
     _pool: EnginePool | None
     _check: Callable[[Agent], None] | None
     _naming: dict[str, Naming]
-    """The hosts and tenants of those that have any."""
+    """The hosts and tenants of the agents that have any."""
     _leaving: dict[str, asyncio.Task[None]]
-    """The agents that were removed, and have not stopped yet."""
+    """The agents that were removed but have not stopped yet."""
     _registration: RegistrationEndpoints | None
 
     async def add_agent(
@@ -54,16 +54,16 @@ class AgentRouter(Router):
         naming: Naming | None = None,
     ) -> None:
         """Serves one more agent at `/agents/{name}`, at once and beside all others. `peer` runs its
-        tasks; None: an engine over the store of the server. `naming` is its host and its tenant;
-        None: as the settings say. `ConfigError` if the name is taken or cannot be one, or if the
-        agent cannot be served."""
+        tasks; by default it is an engine over the store of the server. `naming` holds its host and
+        its tenant; by default they come from the settings. Raises `ConfigError` if the name is
+        taken or not valid, or if the agent cannot be served."""
         self._may_change(name)
-        while name in self._leaving:  # one of this name gives back its tasks
+        while name in self._leaving:  # an agent of this name is still returning its tasks
             await asyncio.wait({self._leaving[name]})
         if name in self.mounts:
             raise ConfigError(f"There is an agent at /agents/{name} already.")
         mount = self._checked(name, agent, peer, naming)
-        self.mounts[name] = mount  # so that nobody else takes the name
+        self.mounts[name] = mount  # reserves the name
         if self.ready:
             try:
                 await mount.start()
@@ -82,7 +82,7 @@ class AgentRouter(Router):
         naming: Naming | None = None,
     ) -> None:
         """Serves another agent in place of the one at `/agents/{name}`. New calls reach the new
-        one; tasks that run, and the streams of them, go on where both have the same engine."""
+        agent. Running tasks and their streams continue if both agents have the same engine."""
         self._may_change(name)
         before = self.mounts.get(name)
         if before is None:
@@ -104,9 +104,9 @@ class AgentRouter(Router):
         await before.stop(GRACE)
 
     async def remove_agent(self, name: str, grace: float = GRACE) -> None:
-        """Takes an agent away: no new call reaches it from now on. Its runs have `grace` seconds to
-        end and are given back to the store then, where an agent of this name finds them again; its
-        streams are served until then. `LookupError` if there is none of this name."""
+        """Removes an agent: no new call reaches it from now on. Its runs have `grace` seconds to
+        end, in which its streams are still served. Then they are returned to the store, where a
+        later agent of this name finds them. Raises `LookupError` if there is no such agent."""
         self._may_change(name)
         mount = self.mounts.pop(name, None)
         if mount is None:
@@ -129,7 +129,7 @@ class AgentRouter(Router):
     def _checked(
         self, name: str, agent: Agent, peer: ServedPeer | None, naming: Naming | None
     ) -> AgentMount:
-        """The mount of an agent that may be served here."""
+        """Returns the mount of an agent that may be served here."""
         if self._check is not None:
             self._check(agent)
         if peer is None:
@@ -141,7 +141,7 @@ class AgentRouter(Router):
         return mount
 
     def _publish(self, mount: AgentMount) -> None:
-        """Routes calls to an agent."""
+        """Starts to route calls to an agent."""
         host, tenant = mount.naming.host, mount.naming.tenant
         if host:
             self._shared.hosts.add(host)
@@ -157,9 +157,11 @@ class AgentRouter(Router):
             self.reindex(mount.name)
             for service in self._shared.services:
                 service.add_agent(mount.name, mount.server, host, tenant)
+        elif mount.name:
+            self.mount(mount.name, mount.router)  # beside the root, where the only agent is
 
     def reindex(self, name: str) -> None:
-        """Takes into account what has changed about an agent: its card, or its tags."""
+        """Updates the index after the card or the tags of an agent have changed."""
         mount = self.mounts.get(name)
         if mount is not None and self.listed is not None:
             tags = self.listed.about(name).get("tags")
@@ -167,7 +169,7 @@ class AgentRouter(Router):
             self.index.put(name, mount.agent.card(()), known)
 
     def _withdraw(self, mount: AgentMount) -> None:
-        """Routes no more calls to an agent."""
+        """Stops routing calls to an agent."""
         if mount.naming.host:
             self._shared.hosts.remove(mount.naming.host)
         if self._naming.get(mount.name) is mount.naming:

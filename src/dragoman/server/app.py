@@ -1,4 +1,4 @@
-"""Puts it together: agents, their engines over a store, and the HTTP side, as an ASGI app."""
+"""The ASGI app of a server: its agents, their engines over a store, and the HTTP routes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
+from dragoman.files import FileDoor
+from dragoman.files.signed_urls import FILES
 from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
+from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
@@ -48,8 +52,8 @@ S = TypeVar("S", bound=Service)
 
 
 class App(AgentRouter):
-    """The ASGI app of a server: its only agent is at `/`, several are at `/agents/{name}` each.
-    Start and stop it, or let the server's lifespan do it."""
+    """The ASGI app of a server. A single agent is served at `/`, several at `/agents/{name}`. The
+    app is started and stopped by its methods, or by the lifespan of the ASGI server."""
 
     def __init__(
         self,
@@ -64,13 +68,15 @@ class App(AgentRouter):
         several: bool | None = None,
         check: Callable[[Agent], None] | None = None,
         registers: Factory | None = None,
+        policy: CallPolicy | None = None,
     ) -> None:
         """`peers` run the tasks of the agents of the same names. The store of their `pool` is
         opened before the first of them starts, and closed after the last has stopped. A server for
-        `several` agents has them at `/agents/{name}`, however few there are now; None: if there is
-        more than one. `check` raises `ConfigError` for an agent that must not be served here.
-        `registers` makes agents of the entries in the registry of the store, which are served too;
-        None: there is no registry."""
+        `several` agents serves them at `/agents/{name}`, even if there is only one; by default it
+        is one if it has more than one agent. `check` raises `ConfigError` for an agent that must
+        not be served here. `registers` creates agents from the entries in the registry of the
+        store, which are served too; without it there is no registry. `policy` may refuse calls,
+        like the rules of the settings."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
@@ -92,16 +98,19 @@ class App(AgentRouter):
             opened=OpenStreams(),
             meter=Meter(settings.rates),
             signer=self.signer,
+            files=FileDoor(settings, self.base),
             services=[],
             hosts=hosts or AllowedHosts(settings.server),
             trusts=proxies.trusts if proxies is not None else None,
+            policies=policies_of(settings.policy, policy),
+            audit=AuditLog(settings.server.audit) if settings.server.audit else None,
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
         self._naming = {}
-        """The hosts and tenants of those that have any."""
+        """The hosts and tenants of the agents that have any."""
         self._leaving: dict[str, asyncio.Task[None]] = {}
-        """The agents that were removed, and have not stopped yet."""
+        """The agents that were removed but have not stopped yet."""
         for name, agent in named.items():
             self.mounts[name] = self._made(name, agent, asked[name])
         only = None if self.several else next(iter(self.mounts.values()))
@@ -117,6 +126,7 @@ class App(AgentRouter):
                     server=self.server,
                     settings=settings,
                     meter=shared.meter,
+                    files=shared.files,
                     several=self.several,
                     base=self.base,
                     agents=lambda: {name: each.context for name, each in self.mounts.items()},
@@ -139,7 +149,7 @@ class App(AgentRouter):
             routes |= service.routes()
         self._own_access: ServerAccess | None = None
         self.index = AgentIndex()
-        """The agents by what stands on their cards, on a server for several."""
+        """The index of the agents by the content of their cards, on a server for several."""
         self.listed: AgentList | None = None
         self.registry: Registry | None = None
         self._registration: RegistrationEndpoints | None = None
@@ -173,10 +183,13 @@ class App(AgentRouter):
             if self.registry is not None:
                 patterns[PATTERN] = is_entry
         else:
-            guarded, patterns = only.access.policed(only.routes | routes), only.patterns
+            guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
+        for service in shared.services:
+            patterns |= service.patterns()
         seen = proxies.seen if proxies is not None else None
         super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
         self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
+        self.everywhere_below = (f"{FILES}/",)
         self.skills: SkillMounts | None = None
         if self.several:
             self.skills = SkillMounts(self.mounts, self.index, shared, self.base, self._is_online)
@@ -191,7 +204,7 @@ class App(AgentRouter):
             yield name if self.several else "", each.server, each.peer
 
     def _about(self, name: str) -> Mapping[str, Json]:
-        """What the registry knows of an agent, and how it is now."""
+        """Returns what the registry knows about an agent, and its current health."""
         assert self.registry is not None  # noqa: S101  only then it is asked
         known, mount = self.registry.about(name), self.mounts.get(name)
         if mount is None or known.get("health") == OFFLINE_NAME:
@@ -202,7 +215,7 @@ class App(AgentRouter):
         return self.registry is None or self.registry.is_online(name)
 
     def _tenants(self) -> Iterator[ServerContext]:
-        """The agents that have a tenant."""
+        """Returns the agents that have a tenant."""
         return (each.server for each in self.mounts.values() if each.naming.tenant)
 
     @property
@@ -212,8 +225,8 @@ class App(AgentRouter):
         return [*self._shared.services, *own]
 
     def service(self, kind: type[S], agent: str = "") -> S:
-        """The service of this kind, that of this agent if each has one; `LookupError` if there is
-        none."""
+        """Returns the service of this kind: the one of this agent, if each agent has one. Raises
+        `LookupError` if there is none."""
         own = self.mounts[agent].services if agent else self.services
         for service in own:
             if isinstance(service, kind):
@@ -228,7 +241,7 @@ class App(AgentRouter):
     # Life
 
     async def start(self) -> None:
-        """Ready for requests when it returns."""
+        """Starts the app, and returns when it is ready for requests."""
         for service in self.services:
             service.open()
         if self._store is not None:
@@ -249,7 +262,8 @@ class App(AgentRouter):
             await self.registry.start(self._of_settings())
 
     def _of_settings(self) -> dict[str, tuple[str, ...]]:
-        """The agents that were here before any was registered, and their addresses elsewhere."""
+        """Returns the agents of the settings, as opposed to registered ones, with the addresses of
+        those that run elsewhere."""
         known = self.settings.agents
         return {
             name: tuple(filter(None, (known[name].url,))) if name in known else ()
@@ -257,7 +271,7 @@ class App(AgentRouter):
         }
 
     async def drain(self) -> None:
-        """Takes nothing new but what comes through the listener, which the server stops next."""
+        """Refuses new work, except requests through the listener, which the server stops next."""
         self.ready = False
         if self.registry is not None:
             await self.registry.stop()
@@ -266,7 +280,8 @@ class App(AgentRouter):
         await asyncio.gather(*shared, *(each.drain() for each in self.mounts.values()))
 
     async def stop(self) -> None:
-        """Runs get their grace while streams still see them end; then every stream is closed."""
+        """Gives runs their grace period, in which streams still deliver their end, and then closes
+        every stream."""
         await self.drain()
         try:
             await self._stop_peers()
@@ -288,8 +303,8 @@ class App(AgentRouter):
             self.log.flush()
 
     async def _stop_peers(self) -> None:
-        """Stops those that have started, all at once, since each has the same grace; then closes
-        what they share."""
+        """Stops the peers that have started, all at once because each has the same grace period,
+        and then closes what they share."""
         close = self._store.close if self._store is not None and self._store_is_open else None
         self._store_is_open = False
         stops = (each.stop_peer(GRACE) for each in self.mounts.values())
@@ -301,12 +316,20 @@ def create_app(
     settings: Settings | None = None,
     *,
     several: bool | None = None,
+    policy: CallPolicy | None = None,
 ) -> App:
-    """The ASGI app for any ASGI server. One agent is served at `/`, several at `/agents/{name}`:
-    a mapping gives each its name, else it is made of what the agent calls itself. Without any,
-    `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings say which. With
-    `several`, one agent, or none yet, is served in this way too, and agents may come and go:
-    `App.add_agent`, `App.remove_agent`."""
+    """Returns an ASGI app, which any ASGI server can run.
+
+    One agent is served at `/`, several at `/agents/{name}`. A mapping gives each agent its name;
+    otherwise the name is derived from the agent's own. Without `agents`, the variable
+    `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings name them.
+
+    With `several`, a single agent is served at `/agents/{name}` too, or none at first. Agents can
+    then be added and removed with `App.add_agent` and `App.remove_agent`.
+
+    `policy(caller, agent, operation, skill, task)` may refuse calls to any of them, like
+    `[[policy]]` in the settings.
+    """
     if settings is None:
         path = os.environ.get("DRAGOMAN_CONFIG")
         settings = config.load(None, os.environ, Path(path) if path else None)
@@ -317,8 +340,14 @@ def create_app(
         agents = load_agents([where] if where else [], settings)
     named = by_name(agents, several=several)
     log = set_up(settings.server.log_level)
-    # What address the server is bound to is not known here.
+    # The address that the server is bound to is not known here.
     hosts = AllowedHosts(settings.server, anywhere=True)
     peers, pool = engines_for(named, settings, several=several)
     base = settings.server.public_url
-    return App(named, peers, settings, log, base, pool=pool, hosts=hosts, several=several)
+    return App(
+        *(named, peers, settings, log, base),
+        pool=pool,
+        hosts=hosts,
+        several=several,
+        policy=policy,
+    )

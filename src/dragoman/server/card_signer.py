@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def card_signer(signing: Signing) -> Signer | None:
-    """Returns the signer, or None without keys. The cryptography is loaded only if it is needed,
-    since most servers sign nothing."""
+    """Returns the signer, or None if there are no keys. The cryptography is loaded only if it is
+    needed, because most servers sign nothing."""
     if not signing.keys:
         return None
     from dragoman.security.card_signing import Signer

@@ -1,4 +1,4 @@
-"""The engines of the agents that a server has, over the store that its settings name."""
+"""Creates the engines of a server's agents, over the store that the settings name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class EnginePool:
-    """The engines of the agents of one server: they share a store, which the server opens and
-    closes, and they are one worker in it."""
+    """Creates engines that share a store, which the server opens and closes. In the store, they are
+    one worker."""
 
     def __init__(self, settings: Settings) -> None:
         from dragoman.engine.maintenance import Maintenance
@@ -35,13 +35,13 @@ class EnginePool:
         self.mcp = mcp_servers(settings)
 
     def engine(self, agent: Agent, name: str) -> ServedPeer:
-        """The engine of an agent, not started."""
+        """Returns the engine of an agent. It is not started yet."""
         return engine_for(agent, self._settings, name, self)
 
 
 def mcp_servers(settings: Settings) -> McpServers | None:
-    """The MCP servers that skills may call, which the agents of a process share; None if the
-    settings name none."""
+    """Returns the MCP servers that skills may call, or None if the settings name none. All agents
+    of a process share them."""
     if not settings.mcp:
         return None
     from dragoman.mcp.servers import McpServers
@@ -52,8 +52,8 @@ def mcp_servers(settings: Settings) -> McpServers | None:
 def engines_for(
     agents: Mapping[str, Agent], settings: Settings, *, several: bool | None = None
 ) -> tuple[dict[str, ServedPeer], EnginePool | None]:
-    """The engine of each agent, and what they share. The only agent of a server has its store to
-    itself, unless the server is one for `several`."""
+    """Returns the engine of each agent, and the pool that they share. The only agent of a server
+    does not share its store, unless the server is made for `several` agents."""
     if not (len(agents) != 1 if several is None else several):
         return {name: engine_for(each, settings, name) for name, each in agents.items()}, None
     pool = EnginePool(settings)
@@ -63,9 +63,9 @@ def engines_for(
 def engine_for(
     agent: Agent, settings: Settings, name: str = "", pool: EnginePool | None = None
 ) -> ServedPeer:
-    """The engine of an agent, and who calls webhooks for it; of a backend's tasks the store holds
-    only what its author does not keep. `pool` is that of its server; None: it has a store of its
-    own."""
+    """Returns the engine of an agent, which also calls its webhooks. For an agent with a backend,
+    the store holds only what the backend does not keep itself. Without the `pool` of a server, the
+    engine has a store of its own."""
     from dragoman.store import open_store
 
     opens = pool is None
@@ -109,8 +109,8 @@ def engine_for(
 
 
 def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
-    """Has the engine of an agent go on with other code, so that no task and no stream of it
-    notices; False if this peer cannot, and the new agent needs one of its own."""
+    """Replaces the code of an agent in its engine, without interrupting a task or a stream. Returns
+    False if this peer cannot do that, so that the new agent needs a peer of its own."""
     from dragoman.engine import Engine
 
     if not isinstance(peer, Engine) or isinstance(agent, Backend):

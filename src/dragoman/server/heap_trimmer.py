@@ -1,4 +1,4 @@
-"""Gives memory that is free back to the operating system after a burst of work.
+"""Returns free memory to the operating system after a burst of work.
 
 glibc returns memory only from the end of each heap. One small block that lives on there keeps
 everything below it, and after the first large block that was freed glibc puts large ones into the
@@ -15,16 +15,17 @@ import threading
 from collections.abc import Callable
 
 PAUSE = 20.0
-"""Seconds between two trims. One takes about a millisecond for every four megabytes it returns,
-in which others wait for memory, and a tenth of one if there is nothing to return."""
+"""Seconds between two trims. A trim takes about a millisecond for every four megabytes that it
+returns, during which other threads wait for memory, and a tenth of a millisecond if there is
+nothing to return."""
 
 
 class HeapTrimmer:
-    """Trims the heaps of this process now and then, from a thread of its own."""
+    """Trims the heaps of this process periodically, in a thread of its own."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
-        # Only glibc has it. Called through ctypes, it does not hold Python's lock meanwhile.
+        # Only glibc has this function. ctypes releases Python's lock during the call.
         trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             run = threading.Thread(target=self._run, args=(trim,), name="dragoman-heap")
@@ -32,7 +33,7 @@ class HeapTrimmer:
             run.start()
 
     def stop(self) -> None:
-        """Trims no more."""
+        """Stops trimming."""
         self._stopped.set()
 
     def _run(self, trim: Callable[[int], int]) -> None:

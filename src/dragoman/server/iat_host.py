@@ -34,7 +34,8 @@ KEPT_AS = "-"
 
 
 class HostService(IatService):
-    """The IAT endpoints of a gateway itself. Work is given to its agents, each at its own."""
+    """The IAT endpoints of a gateway itself. Callers give work to its agents, each of which has its
+    own endpoints."""
 
     def __init__(
         self, shared: Shared, server: ServerContext, access: AccessControl, sessions: SessionStore
@@ -49,14 +50,14 @@ class HostService(IatService):
         return replace(super().ourselves(id), tools=())
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """Returns the endpoints of IAT beside its pages."""
+        """Returns the IAT endpoints beside those of the dialect itself."""
         known = tuple(DIALECTS.values())
         spoken = [each for each in known if each.role == ROLE and each.callee is not None]
         endpoints, _ = routes_of(self.server, spoken, known, {ROLE: self})
         return {**endpoints, **super().routes()}
 
     async def stop(self) -> None:
-        """Lets go of all sub-agents."""
+        """Disconnects all sub-agents."""
         await super().stop()
         host = self.agent
         assert isinstance(host, GatewayHost)  # noqa: S101  as `host_service` makes it
@@ -67,7 +68,8 @@ class HostService(IatService):
 def host_service(
     app: App, shared: Shared, registry: Registry, sessions: SessionStore
 ) -> HostService | None:
-    """Returns the host side of a gateway; None without a secret, by which sub-agents are known."""
+    """Returns the host side of a gateway, or None if there is no secret to authenticate sub-agents
+    with."""
     settings = shared.settings
     if not settings.iat.enabled or settings.iat.secret is None:
         return None

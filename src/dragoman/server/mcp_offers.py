@@ -1,4 +1,4 @@
-"""What a server offers as MCP tools, and to whom."""
+"""The agents that a server offers as MCP tools, and the callers that may use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OfferedAgents(Mapping[str, HttpAgent]):
-    """Agents as they are offered, for as long as they are among the contexts."""
+    """The offered agents, which are exactly those of the current contexts."""
 
     def __init__(self, contexts: Callable[[], Mapping[str, ServiceContext]]) -> None:
         self._contexts = contexts
@@ -29,7 +29,7 @@ class OfferedAgents(Mapping[str, HttpAgent]):
     def __getitem__(self, name: str) -> HttpAgent:
         context = self._contexts()[name]
         made = self._made.get(name)
-        if made is None or made[0] is not context:  # it is new, or it has been replaced
+        if made is None or made[0] is not context:  # the agent is new, or it was replaced
             made = self._made[name] = context, _offered(name, context)
         return made[1]
 
@@ -50,8 +50,8 @@ def mcp_service(
     *,
     several: bool,
 ) -> McpService | None:
-    """Returns the service that offers these agents, or None if there is to be none. The agents of a
-    server for `several` may come and go."""
+    """Returns the service that offers these agents, or None if the settings disable it. The agents
+    of a server for `several` may be added and removed."""
     if settings.server.mcp is None and not extra.installed():
         return None
     if settings.server.mcp is False:

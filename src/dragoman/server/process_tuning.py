@@ -1,8 +1,9 @@
-"""What `serve` asks of the operating system and of Python for the whole process.
+"""Tunes the scheduling and the garbage collection of the whole process, for `serve`.
 
-Two more optimizations live where they work: live events that pass a reader (`core.peer.Tap`) and
-messages that a WebSocket asks for ahead (`net.websocket.reader`). ADR 0016 lists all four with the
-CPU that each of them saves; `python -m bench.paired --without NAME` measures it again.
+Two more optimizations are in the modules that they concern: live events that bypass a waiting
+reader (`core.peer.Tap`), and messages that a WebSocket requests in advance
+(`net.websocket.reader`). ADR 0016 lists all four with the CPU time that each of them saves;
+`python -m bench.paired --without NAME` measures it again.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ from contextlib import suppress
 
 
 def use_batch_scheduling() -> None:
-    """From here on a thread of ours that wakes another goes on until it has to wait itself.
+    """Lets a thread that wakes another thread continue until it has to wait itself.
 
-    Otherwise the kernel may hand the core to the thread just woken, which then waits for what its
-    waker still holds (Python's lock), and both pay for the switches. Threads that are started later
-    inherit the policy. A policy that an operator chose for the process is kept.
+    Otherwise the kernel may give the core to the thread that was just woken, which then waits for
+    Python's lock, because the first thread still holds it, and both pay for the switches. Threads
+    that are started later inherit the policy. A policy that an operator has chosen for the process
+    is kept.
     """
-    with suppress(AttributeError, OSError):  # only Linux has this policy, and may forbid it
+    with suppress(AttributeError, OSError):  # only Linux has this policy, and it may forbid it
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def collect_less_often() -> None:
-    """Lets the garbage collector ignore what is loaded by now, and look less often.
+    """Lets the garbage collector ignore the objects that exist by now, and run less often.
 
-    A few dozen requests under way are more than its default of 700 objects, so it would look for
-    garbage all the time, where reference counts have freed almost all of ours already.
+    A few dozen running requests are more than its default threshold of 700 objects, so it would run
+    all the time, although reference counts have already freed almost all of our garbage.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,5 @@
-"""The way from an engine to other agents and to MCP servers: loaded when a skill first asks."""
+"""The calls from an engine to other agents and to MCP servers, loaded at the first call of a
+skill."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.agent import Agent
 from dragoman.agent.mcp_calls import McpClient
-from dragoman.agent.remote_calls import AgentClient, StartedCall, TurnAccess
+from dragoman.agent.remote_calls import AgentClient, Relaying, StartedCall, TurnAccess
+from dragoman.agent.run_api import RunApi
 from dragoman.core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -41,11 +43,11 @@ class RemoteAgents:
         return ConnectionCache(allow_private=self._allow_private, environ=self._environ)
 
     def agent(self, seat: TurnAccess, address: str, options: Mapping[str, Any]) -> AgentClient:
-        """Another agent, bound to a task."""
+        """Returns a client of another agent, bound to a task."""
         return self._board.agent(seat, address, options)
 
     def mcp(self, seat: TurnAccess, server: str) -> McpClient:
-        """An MCP server of the settings, bound to a task."""
+        """Returns a client of an MCP server in the settings, bound to a task."""
         if self.servers is None or server not in self.servers:
             known = ", ".join(self.servers or ()) or "none"
             raise Unsupported(
@@ -56,12 +58,17 @@ class RemoteAgents:
         return McpClient(seat, server, self.servers)
 
     async def stop(self, sent: StartedCall) -> None:
-        """Cancels a task elsewhere; fine if it is over."""
+        """Cancels a remote task. It is no error if the task is already finished."""
         if self._agent is None or not await self._agent.stop_remote(sent):
             await self._board.stop(sent)
 
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task elsewhere of a run that did not learn its id."""
+        if isinstance(self._agent, Relaying):
+            await self._agent.stop_unrecorded(run)
+
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         if self.servers is not None:
             await self.servers.leave(self)
         if "_board" in self.__dict__:

@@ -1,4 +1,4 @@
-"""The peers of agents while they run, over the store that they share."""
+"""Starts and stops the peers of agents, over the store that they share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class RunningPeers:
     """Starts and stops peers together."""
 
     def __init__(self, peers: Iterable[ServedPeer], store: Store | None) -> None:
-        """`store` is what they share: it is opened before the first of them starts, and closed
-        after the last has stopped."""
+        """`store` is the store that they share. It is opened before the first of them starts, and
+        closed after the last one has stopped."""
         self._peers, self._store = list(peers), store
         self._store_is_open = False
         self._running: list[ServedPeer] = []
-        """Those that have started."""
+        """The peers that have started."""
 
     async def start(self) -> None:
         """Starts all of them, or none."""
@@ -35,8 +35,8 @@ class RunningPeers:
             self._running.append(peer)
 
     async def stop(self) -> None:
-        """Stops those that have started, all at once, since each has the same grace; then closes
-        what they share."""
+        """Stops the peers that have started, all at once because each has the same grace period,
+        and then closes what they share."""
         running, self._running = self._running, []
         close = self._store.close if self._store is not None and self._store_is_open else None
         self._store_is_open = False
@@ -46,8 +46,8 @@ class RunningPeers:
 async def stop_together(
     stops: Iterable[Awaitable[None]], close: Callable[[], Awaitable[None]] | None
 ) -> None:
-    """Stops peers all at once, since each has the same grace; then closes what they share, also if
-    one of them failed."""
+    """Stops peers, all at once because each has the same grace period, and then closes what they
+    share, even if one of them failed to stop."""
     ended = await asyncio.gather(*stops, return_exceptions=True)
     if close is not None:
         await close()

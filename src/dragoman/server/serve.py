@@ -1,4 +1,4 @@
-"""Serves an agent, or several, until someone says stop."""
+"""Serves one agent or several until the process is told to stop."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def serve(agents: Agents, **options: Any) -> None:
-    """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`. Several, in a
-    list or by their names, are served at `/agents/{name}`. With `xiaoyi`, the keys of
-    `[agents.NAME.xiaoyi]`, the only agent opens no port and dials XiaoYi."""
+    """Serves an agent until Ctrl-C or SIGTERM. The options are the keys of `[server]` in the
+    settings. Several agents, in a list or by their names, are served at `/agents/{name}`. With
+    `xiaoyi`, the keys of `[agents.NAME.xiaoyi]`, the only agent opens no port and dials XiaoYi."""
     on_start, file = options.pop("on_start", None), options.pop("config", None)
     auth = options.pop("auth", None) or {}
     for agent in by_name(agents).values():
@@ -55,10 +55,10 @@ def run(
     registers: Factory | None = None,
     beside: Callable[[App], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
-    """Serves the agents with these settings; `on_start` is told the address. A server for `several`
-    agents has them at `/agents/{name}`, however few there are now, and may serve those that are
-    registered in its store: `registers` makes an agent of an entry. `beside` runs until the server
-    stops."""
+    """Serves the agents with these settings; `on_start` is called with the address. A server for
+    `several` agents serves them at `/agents/{name}`, even if there is only one, and may also serve
+    the agents that are registered in its store: `registers` creates an agent from an entry.
+    `beside` runs until the server stops."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
     named = by_name(agents, several=several)
@@ -145,7 +145,8 @@ async def _serve(
 
 
 def _called(app: App) -> dict[str, str]:
-    """What the log is told of the agents: the display name of the only one, else their names."""
+    """Returns the log fields that name the agents: the display name of a single agent, or the names
+    of several."""
     if app.several:
         return {"agents": ",".join(app.mounts)}
     (only,) = app.mounts.values()
@@ -153,7 +154,8 @@ def _called(app: App) -> dict[str, str]:
 
 
 async def wind_down(app: App, listener: GranianServer) -> None:
-    """The one order in which nobody is left hanging: sockets, new connections, runs, the rest."""
+    """Stops the server in the only order in which no caller is left waiting: WebSockets, new
+    connections, runs, and then everything else."""
     await app.drain()
     listener.refuse()
     await app.stop()
@@ -161,7 +163,8 @@ async def wind_down(app: App, listener: GranianServer) -> None:
 
 
 def stop_signals(log: Log) -> asyncio.Future[None]:
-    """Done at the first SIGINT or SIGTERM. The second ends the process at once."""
+    """Returns a future that is done at the first SIGINT or SIGTERM. The second signal ends the
+    process at once."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[None] = loop.create_future()
 
@@ -178,7 +181,7 @@ def stop_signals(log: Log) -> asyncio.Future[None]:
 
 
 def address(sock: socket.socket, *, tls: bool = False) -> str:
-    """How to reach this socket from the same machine."""
+    """Returns the URL of this socket for callers on the same machine."""
     scheme = "https" if tls else "http"
     host, port = sock.getsockname()[:2]
     if _wildcard(host):
@@ -187,7 +190,7 @@ def address(sock: socket.socket, *, tls: bool = False) -> str:
 
 
 def shown(store: str) -> str:
-    """A store's URL without the password that may stand in it."""
+    """Returns the URL of a store without the password that it may contain."""
     return re.sub(r"//[^/@]*@", "//***@", store)
 
 

@@ -1,4 +1,5 @@
-"""The services of a server and of its agents: one factory for each, in the order of their start."""
+"""The services of a server and of its agents: one factory for each, in the order in which they
+start."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dragoman.agent import Agent
 from dragoman.core.errors import BadParams, ConfigError
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import AGENT, Batch, Context, Peer
+from dragoman.files import FileDoor
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
 from dragoman.security.access_control import AccessControl
@@ -21,35 +23,35 @@ from dragoman.settings import Settings
 from .agent_names import slug
 
 GRACE = 3.0
-"""Seconds that runs get to finish when we stop."""
+"""The seconds that runs have to finish when the server stops."""
 LINGER = 1.0
-"""Seconds that answers get to leave after that."""
+"""The seconds that responses have to be sent after that."""
 
 
 class ServedPeer(Peer, Protocol):
-    """A peer with a life of its own: the engine."""
+    """A peer that is started and stopped, such as an engine."""
 
     async def start(self) -> None:
-        """Ready for calls when it returns."""
+        """Starts the peer, and returns when it is ready for calls."""
 
     async def stop(self, grace: float) -> None:
-        """Gives runs this many seconds, then hands them back."""
+        """Gives runs this many seconds, then returns them to the store."""
 
     def counts(self) -> Awaitable[Mapping[str, int]]:
-        """Tasks by state, length of the queue."""
+        """Returns the number of tasks by state, and the length of the queue."""
 
 
 class NoAgent:
-    """Answers calls on a server with several agents that do not say which one they are for."""
+    """Refuses the calls on a server with several agents that do not name one of them."""
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """Refuses."""
+        """Refuses the call."""
         raise _unsaid()
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Refuses."""
+        """Refuses the call."""
         raise _unsaid()
-        yield  # so that this is a generator
+        yield  # makes this function a generator
 
 
 def _unsaid() -> BadParams:
@@ -61,16 +63,18 @@ def _unsaid() -> BadParams:
 
 
 class ServiceContext(Struct, frozen=True, kw_only=True):
-    """What a service may need to know of the agent that it serves."""
+    """The context of a service that serves one agent."""
 
     agent: Agent
     engine: ServedPeer
-    """What runs the tasks. Services ask `server.peer` instead, which guards it."""
+    """The engine that runs the tasks. Services call `server.peer` instead, which also authorizes
+    the caller."""
     server: ServerContext
     access: AccessControl
     settings: Settings
+    files: FileDoor
     name: str = ""
-    """What the agent is called on a server that has several; the only one has no such name."""
+    """The name of the agent on a server that has several; empty for a single agent."""
 
 
 def _iat(context: ServiceContext) -> Service | None:
@@ -79,7 +83,7 @@ def _iat(context: ServiceContext) -> Service | None:
     from dragoman.store.clock import wall_clock
     from dragoman.store.memory.sessions import MemorySessions
 
-    # Sessions are kept with the tasks. An agent that keeps its tasks itself has no store of ours.
+    # Sessions are stored with the tasks. An agent that keeps its tasks itself has no store of ours.
     engine = context.engine
     if isinstance(engine, Engine):
         sessions, kept_as = engine.store.sessions, engine.name
@@ -97,10 +101,19 @@ def _iat(context: ServiceContext) -> Service | None:
 
 @runtime_checkable
 class HasService(Protocol):
-    """An agent with a life of its own beside the requests for it."""
+    """An agent with a service that runs beside the requests."""
 
     def service(self) -> Service:
-        """Returns the service that lives as long as the agent is served."""
+        """Returns the service that runs as long as the agent is served."""
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """An agent that offers files for download."""
+
+    def use_files(self, door: FileDoor) -> None:
+        """Called with the file door of the server, before the agent is served. Raises
+        `ConfigError` if it is not enough."""
 
 
 def _own(context: ServiceContext) -> Service | None:
@@ -127,24 +140,26 @@ def _xiaoyi(context: ServiceContext) -> Service | None:
 
 
 AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own, _xiaoyi]
-"""Each makes the service of one agent, or None where the settings do not ask for it."""
+"""The factories of the services of one agent. Each returns None if the settings do not enable its
+service."""
 
 
 def services_of(context: ServiceContext) -> list[Service]:
-    """The services that one agent has."""
+    """Returns the services of one agent."""
     return [service for make in AGENT_SERVICES if (service := make(context)) is not None]
 
 
 class SharedContext(Struct, frozen=True, kw_only=True):
-    """What a service of a whole server may need to know."""
+    """The context of a service that serves a whole server."""
 
     server: ServerContext
-    """The context of the only agent, or on a server for several that of calls which name none."""
+    """The context of the only agent or, on a server for several, of the calls that name none."""
     settings: Settings
     meter: Meter
+    files: FileDoor
     several: bool
     agents: Callable[[], Mapping[str, ServiceContext]]
-    """The agents as they are now."""
+    """Returns the current agents."""
     base: str = ""
     """The address of the server; empty if only callers know it."""
 
@@ -163,7 +178,7 @@ def _mcp_of_all(shared: SharedContext) -> Service | None:
     from .mcp_offers import mcp_service
 
     if not shared.several:
-        return None  # that of the only agent is at the same address
+        return None  # the service of the only agent has the same address
     return mcp_service(
         *("Dragoman", __version__, shared.agents),
         *(shared.server, shared.settings, shared.meter),
@@ -199,15 +214,23 @@ def _gateway(shared: SharedContext) -> Service | None:
     return GatewayStatus(lambda: (context.agent for context in shared.agents().values()))
 
 
+def _files(shared: SharedContext) -> Service | None:
+    from dragoman.files.service import FilesService
+
+    return FilesService(shared.files, shared.server)
+
+
 SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [
     _grpc,
     _mcp_of_all,
     _registrant,
     _gateway,
+    _files,
 ]
-"""Each makes the service of a whole server, or None where the settings do not ask for it."""
+"""The factories of the services of a whole server. Each returns None if the settings do not enable
+its service."""
 
 
 def server_services_of(shared: SharedContext) -> list[Service]:
-    """The services that all agents share."""
+    """Returns the services that all agents share."""
     return [service for make in SERVER_SERVICES if (service := make(shared)) is not None]

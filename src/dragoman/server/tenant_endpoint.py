@@ -1,4 +1,4 @@
-"""`POST /` on a server whose agents have tenants: over JSON-RPC only the body names one."""
+"""`POST /` on a server whose agents have tenants: over JSON-RPC, only the body names the tenant."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _read = msgspec.json.Decoder(_Request).decode
 
 
 class TenantEndpoint:
-    """Reads the body for a caller that at least one of the agents knows, and hands the request to
-    the agent that has the tenant in it. That agent admits the caller by its own rules, and the
-    caller needs the right to the tenant as everywhere."""
+    """Reads the body, if at least one of the agents knows the caller, and passes the request to the
+    agent whose tenant the body names. That agent authenticates the caller by its own rules, and the
+    caller needs the right to use the tenant, as everywhere."""
 
     policy = Policy.CALLER
 
@@ -50,7 +50,7 @@ class TenantEndpoint:
         self._unnamed = HttpEndpoint(self._driver, TARGET)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, from its headers to the end of its answer."""
+        """Serves one request, from its headers to the end of its response."""
         headers = headers_in(scope["headers"])
         incoming = RequestBody(scope, receive, headers)
         try:
@@ -78,11 +78,11 @@ def _tenant_in(body: bytes) -> str:
     try:
         return _read(body).params.tenant
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""  # whoever answers it says what is wrong
+        return ""  # the agent that answers the request reports what is wrong
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What a server would give whose request has not been read yet."""
+    """Returns a `receive` that delivers the body again, as if the request had not been read yet."""
     parts = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> dict[str, object]:

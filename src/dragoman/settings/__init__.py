@@ -1,8 +1,9 @@
 """The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
 the file over the defaults."""
 
-from .links import LinkSettings, XiaoYi
+from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
+from .policy_rule import PolicyRule
 from .sections import (
     AgentCredentials,
     EngineSettings,
@@ -19,6 +20,7 @@ from .sections import (
     Tls,
     UpstreamLimits,
 )
+from .xiaoyi import LinkSettings, XiaoYi
 
 __all__ = [
     "FILE",
@@ -26,11 +28,13 @@ __all__ = [
     "NAMED",
     "AgentCredentials",
     "EngineSettings",
+    "FileSettings",
     "HostedAgent",
     "Iat",
     "Limits",
     "LinkSettings",
     "McpServer",
+    "PolicyRule",
     "Push",
     "Rates",
     "Retention",

@@ -15,6 +15,7 @@ from msgspec import Struct
 from dragoman.core.errors import ConfigError
 
 from .checks import check
+from .policy_rule import check_rules
 from .sections import LOCAL, AgentCredentials, HostedAgent, Retention, Settings
 
 FILE = "dragoman.toml"
@@ -22,6 +23,8 @@ IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
 NAMED = frozenset(("agents", "auth", "mcp", "retention"))
 """Sections whose keys are names the operator chooses."""
+RULES = "policy"
+"""The section that is a list."""
 
 
 def load(
@@ -76,6 +79,9 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     for section, keys in found.items():
         if section not in known:
             raise _unknown(path, text, section, "", f"section; known are: {', '.join(known)}")
+        if section == RULES:
+            check_rules(path, text, keys)
+            continue
         if not isinstance(keys, dict):
             raise _unknown(path, text, section, "", "key here; it belongs in a [section]")
         for key in keys if section not in NAMED else ():
@@ -93,6 +99,10 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
         where = re.search(r"\$\.(\w+)\.(\w+)", str(exc))
         line = _line(text, *where.groups()) if where else 1
         raise ConfigError(f"{path}:{line}: {exc}") from None
+    audit = found.get("server", {}).get("audit")
+    if audit and not Path(audit).parent.is_dir():
+        line, folder = _line(text, "server", "audit"), Path(audit).parent
+        raise ConfigError(f"{path}:{line}: audit: there is no folder {folder}; create it.")
     return found
 
 

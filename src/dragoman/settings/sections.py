@@ -10,7 +10,9 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
-from .links import LinkSettings, XiaoYi
+from .files import FileSettings
+from .policy_rule import PolicyRule
+from .xiaoyi import LinkSettings, XiaoYi
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +31,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
     installed."""
     store: str = "sqlite:///dragoman.db"
+    audit: str = ""
+    """The file in which every call is recorded: the caller, the agent, the operation and how it
+    ended. Empty: none."""
     public_url: str = ""
     """The address of the agent on the card. Empty: the address that the caller used."""
     register: str = ""
@@ -278,6 +283,13 @@ class UpstreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The seconds after which such an address gets one call, whose outcome decides."""
     health: Annotated[float, Meta(ge=0)] = 30.0
     """The seconds between two health checks of an address that nobody calls; 0: none."""
+    files: Literal["auto", "value", "reference"] = "auto"
+    """How the agent is sent files: by value, by reference, or as they come where it takes that."""
+    result_files: Literal["auto", "value", "reference"] = "auto"
+    """How callers are sent the files that it makes."""
+    inline_size: Annotated[int, Meta(ge=0)] = 0
+    """With `auto`, the bytes of a message's files above which they are passed by reference; 0: as
+    many as the dialect takes."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -366,6 +378,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     iat: Iat = Iat()
     xiaoyi: XiaoYi = XiaoYi()
     workspace: Space = Space()
+    files: FileSettings = FileSettings()
+    policy: tuple[PolicyRule, ...] = ()
+    """`[[policy]]`: what callers may do. Without any rule, everything that is not refused
+    otherwise."""
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}

@@ -1,4 +1,4 @@
-"""Where tasks live. `open_store` finds the right store for a URL."""
+"""The stores of tasks. `open_store` returns the store for a URL."""
 
 from .interface import Store
 from .urls import open_store

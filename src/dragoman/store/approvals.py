@@ -2,14 +2,13 @@
 
 There is one model for all dialects: a task that waits with a question of the kind approval. An
 answer counts once, for that question of that task, and only before it expires; `rules.add_input`
-enforces this for callers and operators alike. A decision is in the audit log before the run hears
-of it.
+enforces this for callers and operators alike. A decision is written to the audit log before the run
+receives it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,13 +17,14 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from dragoman.core.errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
+from dragoman.core.errors import ConfigError, TaskFinished, TaskNotFound
 from dragoman.core.events import Ask
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, State, Task, Text
 from dragoman.core.questions import answer_value, question_in
 
 from .interface import AdminFilter, Input, Row, Store
+from .private_files import AuditFile, audit_line
 
 log = Logger("approvals")
 
@@ -58,23 +58,24 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: str
     by: str
     answer: int = 0
-    """The number of the input that decided. By it a line that a crash repeated is recognised."""
+    """The number of the input that decided. It identifies a line that was written twice because of
+    a crash."""
 
 
 def name_of(task_id: str, question: str) -> str:
-    """The short name of an approval, which depends only on its task and its question."""
+    """Returns the short name of an approval, which depends only on its task and its question."""
     return hashlib.sha256(f"{task_id}\n{question}".encode()).hexdigest()[:12]
 
 
 async def open_approvals(store: Store, agent: str | None = None) -> list[Approval]:
-    """The approvals that wait for an answer, of all callers, oldest first; those of all agents if
-    none is named."""
+    """Returns the approvals of all callers that wait for an answer, oldest first. Without `agent`
+    they are those of all agents."""
     found: list[Approval] = []
     for row in await store.find_in_all_scopes(AdminFilter(agent=agent), MOST):
         if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
             try:
                 found.append(_approval(row, (await store.load(row.scope, row.task_id))[1]))
-            except TaskNotFound:  # erased meanwhile
+            except TaskNotFound:  # it was erased in the meantime
                 continue
     return found
 
@@ -98,7 +99,8 @@ def _approval(row: Row, task: Task) -> Approval:
 async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
     """Answers the open approval with this name, or with a name that begins like this.
 
-    `ConfigError` if there is not exactly one; `Conflict` if it was answered or has expired."""
+    Raises `ConfigError` if there is not exactly one, and `Conflict` if it was answered or has
+    expired."""
     which = [each for each in await open_approvals(store) if id and each.id.startswith(id)]
     if len(which) != 1:
         what = "several approvals" if which else "no open approval"
@@ -125,13 +127,13 @@ class Audit:
     def check(self) -> None:
         """Raises `StoreUnavailable` if no decision can be recorded now, so that none is made."""
         if self.path is not None:
-            os.close(self._open(self.path))
+            AuditFile(self.path).check()
 
     def record(
         self, task_id: str, question: str, decision: bool | None, by: str, answer: int
     ) -> None:
-        """Records a decision. It is on the disk when this returns; `StoreUnavailable` if it could
-        not be written."""
+        """Records a decision, and returns when it is on the disk. Raises `StoreUnavailable` if it
+        could not be written."""
         line = Decision(
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             id=name_of(task_id, question),
@@ -142,7 +144,7 @@ class Audit:
             answer=answer,
         )
         if self.path is not None:
-            self._append(self.path, msgspec.json.encode(line) + b"\n")
+            AuditFile(self.path).append(audit_line(line), durable=True)
         log.info(
             "An approval was decided",
             verdict=line.verdict,
@@ -151,29 +153,8 @@ class Audit:
             by=line.by,
         )
 
-    def _append(self, path: Path, line: bytes) -> None:
-        handle = self._open(path)
-        try:
-            size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                # A full disk or a power cut left half a line. It must not swallow this one.
-                line = b"\n" + line
-            if os.write(handle, line) != len(line):
-                raise OSError("no space for the whole line")
-            os.fsync(handle)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-        finally:
-            os.close(handle)
-
-    def _open(self, path: Path) -> int:
-        try:
-            return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-
     def read(self) -> Iterator[Decision]:
-        """All decisions, oldest first, each once."""
+        """Yields all decisions, oldest first, each once."""
         if self.path is None or not self.path.exists():
             return
         seen: set[tuple[str, str, int]] = set()
@@ -188,13 +169,8 @@ class Audit:
                 yield found
 
 
-def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
-    log.error("The audit log cannot be written", file=path, why=error)
-    return StoreUnavailable("The audit log cannot be written, so nothing can be approved now")
-
-
 def audit_of(store: str) -> Audit:
-    """The audit log beside the store at a URL. For a store in memory it has no file."""
+    """Returns the audit log beside the store at a URL. For a store in memory it has no file."""
     scheme, _, rest = store.partition(":")
     if scheme == "sqlite":
         return Audit(Path(rest.removeprefix("///") + ".approvals"))

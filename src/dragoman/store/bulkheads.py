@@ -49,7 +49,8 @@ class Bulkheads:
 
 
 def host_of(url: str) -> str:
-    """The host that a webhook calls. The port does not count, since a host hangs as a whole."""
+    """Returns the host that a webhook calls. The port does not count, since a host hangs as a
+    whole."""
     try:
         return (urlsplit(url).hostname or "").removesuffix(".")
     except ValueError:

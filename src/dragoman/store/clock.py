@@ -33,14 +33,15 @@ wall_clock = SystemClock()
 
 
 def steady_of(clock: Clock) -> Clock:
-    """The steady clock that belongs to a clock. One without it, as in a test, is steady itself."""
+    """Returns the steady clock that belongs to a clock. A clock without one, as in a test, is
+    itself steady."""
     steady: Clock = getattr(clock, "steady", clock)
     return steady
 
 
 @cache
 def boot_id() -> str:
-    """The id of this boot of the machine; "unknown" where the system does not tell."""
+    """Returns the id of this boot of the machine, or "unknown" if the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

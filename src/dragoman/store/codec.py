@@ -26,24 +26,25 @@ _json = msgspec.json.Encoder().encode
 _BRACKETS = b"[{"
 
 BRIEF = 8
-"""How many events a task that ends with its first write may have to be kept as its log alone."""
+"""The maximum number of events of a task that is stored as its log alone. Such a task ends with its
+first write, and is computed from its log when it is read."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
 def pack(value: Json) -> bytes:
-    """Encodes a value; `StoreError` if it cannot be encoded at all."""
+    """Encodes a value. Raises `StoreError` if it cannot be encoded at all."""
     try:
         return _msgpack(value)
     except OverflowError:
         return _json(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"This cannot be kept: {error}.") from error
+        raise StoreError(f"This cannot be stored: {error}.") from error
 
 
 _DEEPER = 8
-"""By how much the limit of recursion is raised to decode what we have encoded."""
+"""The factor by which the recursion limit is raised to decode what we have encoded."""
 _deeper = threading.Lock()
 
 
@@ -84,7 +85,8 @@ unpack_log = Unpacker(list[bytes])
 
 
 def cut(pieces: Sequence[bytes], after: int, limit: int) -> list[Stamped]:
-    """The events after the seq `after`, at most `limit`. Decodes no more pieces than it needs."""
+    """Returns the events after the seq `after`, at most `limit`. Decodes no more pieces than it
+    needs."""
     found: list[Stamped] = []
     for piece in pieces[max(0, bisect_right(pieces, after + 1, key=_start) - 1) :]:
         found += unpack_piece(piece)

@@ -1,8 +1,9 @@
-"""Where tasks are kept: one interface, each method one transaction, without rules of any protocol.
+"""The interface of a store of tasks. Each method is one transaction, and knows no protocol.
 
-The log of a task is the truth; its row holds what must be found fast. Only the worker that holds
-the *claim* of a task may append to its log, and every append names the claim and the length of the
-log that it continues. A process that has lost its claim can therefore change nothing (DESIGN §5.3).
+The log of a task is the source of truth; its row holds what must be found fast. Only the worker
+that holds the *claim* of a task may append to its log, and every append names the claim and the
+length of the log that it continues. A process that has lost its claim can therefore change nothing
+(DESIGN §5.3).
 
 `create` and `append` are handed over with a callback instead of being awaited: a run goes on while
 its changes are on their way to the disk, and only an acknowledgement waits for the commit. The
@@ -70,7 +71,7 @@ class Filter(Struct, frozen=True, gc=False, kw_only=True):
     state: State | None = None
     since: int | None = None
     before: tuple[int, str] | None = None
-    """Only tasks behind this (status_at, task_id) in the order of the list."""
+    """Selects the tasks that come after this (status_at, task_id) in the order of the list."""
 
 
 class Listing(Struct, frozen=True, gc=False):
@@ -128,7 +129,8 @@ class Store(Protocol):
     """The keys of agents that dial in. It may be used only while the store is open."""
 
     async def open(self) -> None:
-        """Opens the store and migrates an older layout; `ConfigError` if it cannot be used."""
+        """Opens the store and migrates an older layout. Raises `ConfigError` if it cannot be
+        used."""
 
     async def close(self) -> None:
         """Finishes what was handed over, then closes the store."""
@@ -142,7 +144,7 @@ class Store(Protocol):
         prolong it."""
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
-        """Renews the lease; False if the worker has been declared dead."""
+        """Renews the lease. Returns False if the worker has been declared dead."""
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         """Returns the tasks that the worker holds. This only reads, so no other process sees a
@@ -158,11 +160,11 @@ class Store(Protocol):
     # Tasks: writing.
 
     def create(self, draft: Draft, done: Done) -> None:
-        """Creates a task; `Existing` if its idempotency key is taken."""
+        """Creates a task. The error is `Existing` if its idempotency key is taken."""
 
     def append(self, write: Write, done: Done) -> None:
-        """Continues a log; `Fenced` without the claim, `Unheard` if the task would end before its
-        run has heard everything."""
+        """Continues a log. The error is `Fenced` if the claim is lost, and `Unheard` if the task
+        would end before its run has received all inputs."""
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
         """Claims up to `limit` runnable tasks of an agent that are due, oldest first."""
@@ -178,8 +180,8 @@ class Store(Protocol):
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         """Stores a message of the caller, bound to the open question, and makes the task runnable
-        if no worker holds it. `Existing` if the key is taken, `TaskFinished` if the task has
-        ended, `Conflict` if `question` is given and is not the open one."""
+        if no worker holds it. Raises `Existing` if the key is taken, `TaskFinished` if the task has
+        ended, and `Conflict` if `question` is given and is not the open one."""
 
     async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
         """Returns the task that a caller opened or continued under this idempotency key, and the
@@ -213,7 +215,8 @@ class Store(Protocol):
     # put a delivery into the outbox, in the same transaction.
 
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
-        """Stores a webhook, replacing the one with the same id; `TaskNotFound` without the task.
+        """Stores a webhook, replacing the one with the same id. Raises `TaskNotFound` if there is
+        no such task.
 
         A webhook that is set on a finished task gets the last event once."""
 
@@ -250,7 +253,7 @@ class Store(Protocol):
         they are those of all agents."""
 
     async def redeliver(self, id: int) -> bool:
-        """Schedules a dead letter again, as a first attempt; False if there is none."""
+        """Schedules a dead letter again, as a first attempt. Returns False if there is none."""
 
     # Housekeeping.
 
@@ -258,8 +261,9 @@ class Store(Protocol):
         """Returns the tasks of an agent that have waited for their caller for too long."""
 
     async def agents_due(self) -> set[str]:
-        """The agents for which `claim`, `due` or `expired` would find something, each of them by
-        its name. A process with many agents asks this once for all of them."""
+        """Returns the names of the agents for which `claim`, `claim_deliveries` or
+        `list_expired_tasks` would find something. A process with many agents needs only this one
+        query to learn that most of them have nothing to do."""
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """Drops the logs, and later the whole tasks, of an agent that ended this long ago. Returns
@@ -273,7 +277,7 @@ class Store(Protocol):
         """Returns how many tasks of a caller are not finished."""
 
     async def probe(self) -> None:
-        """Writes something without meaning, and raises the error that would prevent a write."""
+        """Makes a write without effect, and raises the error that would prevent any write."""
 
     async def data_version(self) -> int:
         """Returns a number that differs from the one before if another process has changed

@@ -1,10 +1,11 @@
-"""Webhooks and what is due to them: the rules that all stores share, without any I/O.
+"""The rules of the outbox, which all stores share: what is due to a webhook, without any I/O.
 
-Theory. The log of a task is the truth, so the outbox does not repeat it. A webhook remembers up to
-which event everything was delivered (`sent`), and every later event is a delivery. An event and
-its deliveries are therefore one write, whatever happens. Only the first delivery of a webhook is
-ever tried, so a single time (`due_at`) says when the webhook needs attention; 0 means that nothing
-waits. Only what was given up, or is tried again by hand, is written down by itself (`Letter`).
+Theory. The log of a task is the source of truth, so the outbox does not repeat it. A webhook
+remembers the last event up to which everything was delivered (`sent`), and every later event is a
+delivery. An event and its deliveries are therefore always one write. Only the oldest delivery of a
+webhook is ever attempted, so a single time (`due_at`) says when the webhook needs attention; 0
+means that nothing waits. Only deliveries that were given up, or that are attempted again by hand,
+have a record of their own (`Letter`).
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ not there."""
 
 
 def delivery_id(n: int, seq: int) -> int:
-    """The id of the delivery of an event to the webhook with this number."""
+    """Returns the id of the delivery of an event to the webhook with this number."""
     return n << _SEQ_BITS | seq
 
 
 def split_id(id: int) -> tuple[int, int]:
-    """The number of the webhook and the seq that an id consists of."""
+    """Returns the number of the webhook and the seq that an id consists of."""
     return id >> _SEQ_BITS, id & ((1 << _SEQ_BITS) - 1)
 
 
@@ -81,7 +82,7 @@ def split_id(id: int) -> tuple[int, int]:
 
 
 def begin(n: int, hook: Hook, scope: Scope, *, sent: int, last: int, now: int) -> HookCursor:
-    """The cursor of a new webhook."""
+    """Returns the cursor of a new webhook."""
     return _schedule(HookCursor(n=n, hook=hook, scope=scope, sent=sent, last=last), now)
 
 
@@ -96,7 +97,7 @@ def grow(cursor: HookCursor, last: int, now: int) -> HookCursor:
 
 
 def head(cursor: HookCursor) -> Letter | None:
-    """The next delivery: the oldest event that is neither delivered nor given up."""
+    """Returns the next delivery: the oldest event that is neither delivered nor given up."""
     for letter in cursor.letters:
         if not letter.dead_at:
             return letter
@@ -118,7 +119,7 @@ def take(cursor: HookCursor, now: int, hold_ms: int) -> tuple[HookCursor, Delive
 
 
 def arrive(through: int = 0) -> Rule:
-    """The rule for a delivery that arrived, and with it every later one up to `through`."""
+    """Returns the rule for a delivery that arrived, and with it every later one up to `through`."""
 
     def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
         if _open(cursor, seq) is None:
@@ -129,7 +130,8 @@ def arrive(through: int = 0) -> Rule:
 
 
 def postpone(wait_ms: int, said: Said, *, tried: bool) -> Rule:
-    """The rule for a delivery that failed; without a try the attempt does not count."""
+    """Returns the rule for a delivery that failed. If it was not even tried, the attempt does not
+    count."""
 
     def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
         found = _open(cursor, seq)
@@ -144,8 +146,8 @@ def postpone(wait_ms: int, said: Said, *, tried: bool) -> Rule:
 
 
 def give_up(said: Said, through: int = 0) -> Rule:
-    """The rule for a delivery that is given up, together with every later one up to `through`:
-    one dead letter stands for them all."""
+    """Returns the rule for a delivery that is given up, together with every later one up to
+    `through`: one dead letter stands for them all."""
 
     def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
         found = _open(cursor, seq)
@@ -161,7 +163,7 @@ def give_up(said: Said, through: int = 0) -> Rule:
 
 
 def redeliver(cursor: HookCursor, seq: int, now: int) -> HookCursor | None:
-    """The rule for a dead letter that is tried again."""
+    """Returns the rule for a dead letter that is tried again."""
     for letter in cursor.letters:
         if letter.seq == seq and letter.dead_at:
             cursor = _file(cursor, replace(letter, dead_at=0, attempt=0))
@@ -170,12 +172,12 @@ def redeliver(cursor: HookCursor, seq: int, now: int) -> HookCursor | None:
 
 
 def bulkheads_of(cursor: HookCursor) -> tuple[Principal, str]:
-    """The principal and the host whose bulkheads a delivery has to pass."""
+    """Returns the principal and the host whose bulkheads a delivery has to pass."""
     return (cursor.scope.tenant, cursor.scope.principal), host_of(cursor.hook.url)
 
 
 def delivery_of(cursor: HookCursor, letter: Letter) -> Delivery:
-    """A letter as callers of the store see it."""
+    """Returns a letter as callers of the store see it."""
     return Delivery(
         id=delivery_id(cursor.n, letter.seq),
         hook=cursor.hook,
@@ -191,7 +193,7 @@ def delivery_of(cursor: HookCursor, letter: Letter) -> Delivery:
 
 
 def waiting(cursor: HookCursor) -> Iterator[Delivery]:
-    """Every delivery to a webhook that is on its way, in order."""
+    """Yields every delivery to a webhook that is on its way, in order."""
     first = head(cursor)
     for letter in chain(
         (letter for letter in cursor.letters if not letter.dead_at),
@@ -204,12 +206,13 @@ def waiting(cursor: HookCursor) -> Iterator[Delivery]:
 
 
 def dead(cursor: HookCursor) -> Iterator[Delivery]:
-    """The dead letters of a webhook."""
+    """Returns the dead letters of a webhook."""
     return (delivery_of(cursor, letter) for letter in cursor.letters if letter.dead_at)
 
 
 def _open(cursor: HookCursor, seq: int) -> Letter | None:
-    """A letter that is neither delivered nor dead; None if the news about it comes too late."""
+    """Returns a letter that is neither delivered nor dead, or None if its outcome is reported too
+    late."""
     if seq == cursor.sent + 1 <= cursor.last:
         return Letter(seq=seq, attempt=cursor.attempt, status=cursor.status, error=cursor.error)
     return next((one for one in cursor.letters if one.seq == seq and not one.dead_at), None)
@@ -237,7 +240,7 @@ def _without(cursor: HookCursor, seq: int, through: int) -> HookCursor:
 
 def _free(cursor: HookCursor, seq: int, due_at: int) -> HookCursor:
     """Notes that this seq is no longer being delivered."""
-    # Another one may be: the news about this seq came after it was taken again.
+    # Another seq may be in delivery now, if the outcome of this one was reported too late.
     return cursor if cursor.taken not in (0, seq) else _schedule(cursor, due_at)
 
 
@@ -250,7 +253,7 @@ class OutboxCalls:
     its webhook."""
 
     async def _settle(self, id: int, rule: Rule) -> bool:
-        """Applies a rule to the webhook of a delivery; whether that changed anything."""
+        """Applies a rule to the webhook of a delivery. Returns whether that changed anything."""
         raise NotImplementedError
 
     async def mark_delivered(self, id: int, through: int = 0) -> None:

@@ -1,9 +1,10 @@
-"""The agents that were registered: by an operator, by themselves with a token, or by dialling in.
+"""The registry of agents, which are registered by an operator, by themselves with a token, or by
+dialling in.
 
-A name belongs to the entry that has it. An entry from a source of higher precedence replaces it,
-and so does its owner; everybody else is refused. Every change gets a `revision` that is higher than
-all before it, so that a gateway reads only what is new. A removed entry stays as such for a while,
-since other processes could not learn of it otherwise.
+A name belongs to its entry. Its owner may replace the entry, and so may a source of higher
+precedence; everybody else is refused. Every change gets a `revision` that is higher than all
+earlier ones, so that a gateway reads only what is new. A removed entry is kept for a while, marked
+as removed, because other processes could not learn of the removal otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import Conflict, TooMany
 
 MOST_OF_OWNER = 256
-"""How many agents one owner may have registered, if it did so by itself."""
+"""The maximum number of agents that one owner may register without an operator."""
 REMEMBERED = 86_400_000
 """Milliseconds for which the removal of an entry is remembered."""
 
@@ -37,7 +38,7 @@ class Source(StrEnum):
 
 
 class AgentHealth(StrEnum):
-    """What was last known of an agent."""
+    """The last known health of an agent."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -53,15 +54,15 @@ class RegistryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The principal, or the name of the token, that owns the entry; empty for the operator."""
     addresses: tuple[str, ...] = ()
     card: str = ""
-    """The document of its card as JSON; empty: not known yet."""
+    """The card as a JSON document; empty if it is not known yet."""
     tags: tuple[str, ...] = ()
     health: AgentHealth = AgentHealth.UNKNOWN
     seen_at: int = 0
     until: int = 0
-    """When its lease ends; 0: it has none."""
+    """When its lease ends; 0 if it has none."""
     added_at: int = 0
     removed_at: int = 0
-    """When it was removed; 0: it is there."""
+    """When it was removed; 0 if it is still registered."""
     revision: int = 0
     """The number of the latest change, set by the store."""
 
@@ -74,17 +75,18 @@ class RegistryStore(Protocol):
     """The part of a store that keeps the registry."""
 
     async def put(self, entry: RegistryEntry) -> RegistryEntry:
-        """Stores a new entry or changes a known one, and returns it as it is kept. Raises
-        `Conflict` if the name is somebody else's, and `TooMany` if the owner has too many."""
+        """Stores a new entry or changes a known one, and returns it in its stored form. Raises
+        `Conflict` if the name belongs to another owner, and `TooMany` if the owner has too many
+        entries."""
 
     async def renew(self, name: str, source: Source, owner: str, until: int) -> bool:
-        """Prolongs the lease of an owner's entry; False if it has none of this name."""
+        """Prolongs the lease of an owner's entry. Returns False if it has none of this name."""
 
     async def note(self, name: str, health: AgentHealth, seen_at: int) -> None:
-        """Notes how an agent is, if it is registered."""
+        """Records the health of an agent, if it is registered."""
 
     async def remove(self, name: str, source: Source, owner: str) -> bool:
-        """Removes an owner's entry; False if it has none of this name from this source."""
+        """Removes an owner's entry. Returns False if it has none of this name from this source."""
 
     async def find(self, name: str) -> RegistryEntry | None:
         """Returns the entry of this name."""

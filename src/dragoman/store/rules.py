@@ -1,7 +1,7 @@
-"""What each operation makes of a row: the rules that all stores share, without any I/O.
+"""The rules for changes of a row, which all stores share, without any I/O.
 
-A rule takes the row as it is and returns the row as it will be, or raises. Nothing is changed
-before every check has passed, so a refused operation leaves no trace.
+A rule takes the current row and returns the new one, or raises an error. Nothing is changed before
+every check has passed, so a refused operation leaves no trace.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ BACKOFF_LIMIT = 30_000
 
 
 def backoff(attempt: int) -> int:
-    """The pause before the next attempt in milliseconds: 1, 2, 4... 30 s."""
+    """Returns the pause before the next attempt in milliseconds: 1, 2, 4... 30 s."""
     return int(min(BACKOFF_LIMIT, 1000 * 2 ** max(0, attempt - 1)))
 
 
 def open_task(draft: Draft) -> Row:
-    """Checks a new task. One that ends with its first events is held by no worker."""
+    """Checks a new task and returns its row. A task that ends with its first events is held by no
+    worker."""
     row, entries = draft.row, draft.entries
     if not entries or entries[0].seq != 1 or row.last_seq != len(entries):
         raise StoreError("The log of a new task must begin at 1 and have no gaps.")
@@ -54,12 +55,13 @@ def append(row: Row, write: Write) -> Row:
         raise StoreError("A task must end with an event.")
     if over and row.inputs > write.heard:
         raise Unheard(row.task_id)
+    grown = replace(
+        row, state=write.state, last_seq=last, status_at=write.status_at, heard=write.heard
+    )
+    if not (over or write.fresh or write.question or row.question or row.expires_at):
+        return grown
     return replace(
-        row,
-        state=write.state,
-        last_seq=last,
-        status_at=write.status_at,
-        heard=write.heard,
+        grown,
         question="" if over else write.question,
         asking=None if over else write.asking,
         expires_at=0 if over else write.expires_at,
@@ -70,7 +72,7 @@ def append(row: Row, write: Write) -> Row:
 
 
 def holds(row: Row, claim: Claim) -> bool:
-    """Whether this claim is the one in force."""
+    """Returns whether this claim is the one in force."""
     # A task that no worker holds has no token, and an empty token must not match it.
     return bool(row.token) and row.token == claim.token and row.epoch == claim.epoch
 
@@ -91,7 +93,7 @@ def release(row: Row, now: int, *, runnable: bool) -> Row:
     """Takes the task back from its worker; the attempt does not count.
 
     A message or a cancel may have come while the run was on its way out. Such a task is runnable
-    whatever the worker believed, or nobody would ever react."""
+    whatever the worker says, because otherwise nobody would ever react."""
     return replace(
         row,
         worker="",
@@ -119,11 +121,11 @@ def set_back(row: Row, by: int) -> Row:
 
 
 def add_input(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, str]:
-    """Takes a message of the caller: the row after it, and the question that it answers.
+    """Takes a message of the caller. Returns the row after it, and the question that it answers.
 
-    A question is open until something answers it, whether the run has heard the answer or not. Of
-    two answers the first counts, and the second is refused: it must not be taken for the answer
-    to the next question."""
+    A question is open until it is answered, whether the run has received the answer or not. Of two
+    answers the first counts, and the second is refused: it must not be taken for the answer to the
+    next question."""
     if row.final:
         raise TaskFinished(task_id=row.task_id)
     open_question = row.question if row.inputs == row.heard else ""
@@ -153,7 +155,7 @@ def wipe(said: Input) -> Input:
 
 
 def matches(row: Row, which: AdminFilter) -> bool:
-    """Whether a task is one of those that the operator asks for."""
+    """Returns whether a task is one of those that the operator asks for."""
     named = ("tenant", "principal", "context_id", "task_id", "agent")
     return all(getattr(which, name) in (None, getattr(row, name)) for name in named) and (
         which.ended_before is None or (row.final and row.status_at < which.ended_before)

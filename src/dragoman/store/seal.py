@@ -35,7 +35,8 @@ class Seal:
         ).decode("ascii")
 
     def open(self, sealed: str, *place: str) -> bytes:
-        """Returns the secret; `Unopened` if the key or the place is another one."""
+        """Returns the secret. Raises `Unopened` if it was sealed with another key or for another
+        place."""
         try:
             box = base64.b64decode(sealed.removeprefix(_MARK), validate=True)
             return self._cipher.decrypt(box[:_NONCE], box[_NONCE:], _bound(place))

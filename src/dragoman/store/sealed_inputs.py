@@ -50,7 +50,7 @@ class InputSealer:
         return replace(rules.wipe(said), by=said.by, sealed=box)
 
     def open(self, task_id: str, said: Input) -> Input:
-        """Returns the input as it was given. It stays sealed if that was done with another key."""
+        """Returns the original input. It stays sealed if it was sealed with another key."""
         if not said.sealed:
             return said
         from .seal import Unopened

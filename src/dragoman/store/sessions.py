@@ -1,9 +1,9 @@
-"""The session tokens that agents gave out: to whom, and until when they are valid.
+"""The sessions whose tokens agents have issued: for whom, and until when each is valid.
 
 A store never holds a token, only its digest. Each process keeps the sessions that it knows in
-memory and asks for `news`, so every change gets a `revision` that is higher than all before it. A
-revoked session stays, marked as such, until it would have ended: the other processes could not
-learn of it otherwise.
+memory and asks for `news`, so every change gets a `revision` that is higher than all earlier ones.
+A revoked session is kept, marked as revoked, until it would have ended, because other processes
+could not learn of the revocation otherwise.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from msgspec import Struct
 from dragoman.core.card import Tool
 
 MOST = 10_000
-"""How many sessions a store keeps for all agents. Those that would end first are dropped first."""
+"""The maximum number of sessions in a store, for all agents. Those that would end first are dropped
+first."""
 
 
 class TokenSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session that was given out. Times are milliseconds since the epoch."""
+    """A session whose token was issued. Times are milliseconds since the epoch."""
 
     key: bytes
     """The digest of its token."""
@@ -45,24 +46,26 @@ class SessionStore(Protocol):
     """The part of a store that keeps sessions."""
 
     async def keep(self, session: TokenSession) -> None:
-        """Stores a new session or changes a known one, unless that was revoked. Drops the sessions
+        """Stores a new session or changes a known one, unless it was revoked. Drops the sessions
         that have ended."""
 
     async def find(self, agent: str, key: bytes) -> TokenSession | None:
-        """The session, if it is known, not revoked, and has not ended."""
+        """Returns the session, if it is known, not revoked, and has not ended."""
 
     async def list_valid(self, agent: str | None, who: str | None) -> list[TokenSession]:
-        """The valid sessions of an agent and a name, oldest first; None stands for any."""
+        """Returns the valid sessions of an agent and a name, oldest first; None stands for any."""
 
     async def news(self, after: int) -> list[TokenSession]:
-        """The sessions that changed after this revision, including revoked ones, in order."""
+        """Returns the sessions that changed after this revision, including revoked ones, in
+        order."""
 
     async def revoke(self, who: str, agent: str | None = None) -> int:
         """Revokes all sessions of a name, at one agent or at all of them. Returns how many there
         were."""
 
     async def first(self, key: bytes, until: int) -> bool:
-        """Whether this key is new, as a guard against replays. It is remembered until that time."""
+        """Remembers a key until that time, as a guard against replays. Returns whether it is
+        new."""
 
     async def seen(self, key: bytes) -> bool:
-        """Whether this key is remembered."""
+        """Returns whether this key is remembered."""

@@ -1,4 +1,5 @@
-"""What a store knows about a task besides its content, and who may see and write it."""
+"""The row of a task: what a store knows about a task besides its content, and who may see and write
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dragoman.core.model import State
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """A caller of an agent. What belongs to another caller or to another agent does not exist."""
+    """A caller of an agent. The tasks of other callers and of other agents do not exist for it."""
 
     tenant: str
     principal: str
@@ -87,7 +88,7 @@ class Row(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         return Scope(self.tenant, self.principal, self.agent)
 
     def belongs_to(self, scope: Scope) -> bool:
-        """Whether the task exists for this caller of this agent."""
+        """Returns whether the task exists for this caller of this agent."""
         return (
             self.principal == scope.principal
             and self.tenant == scope.tenant
@@ -106,5 +107,5 @@ class Row(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def resting(self) -> bool:
-        """Whether the task has ended, or waits for its caller and has heard all it was told."""
+        """Whether the task has ended, or waits for its caller and has received all inputs."""
         return self.state in FINAL or (self.state in WAITING and self.inputs == self.heard)

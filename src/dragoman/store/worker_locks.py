@@ -52,7 +52,7 @@ class WorkerLocks:
             self._write(handle, lease_ms)
 
     def beat(self, worker: str, lease_ms: int) -> bool:
-        """Renews the lease; False if this process does not hold the lock."""
+        """Renews the lease. Returns False if this process does not hold the lock."""
         with self._mutex:
             handle = self._held.get(worker)
             if handle is None:
@@ -80,7 +80,7 @@ class WorkerLocks:
                 os.close(self._held.popitem()[1])
 
     def alive(self, worker: str) -> bool:
-        """Whether the process of a worker is alive and its lease has not run out."""
+        """Returns whether the process of a worker is alive and its lease has not run out."""
         path = self._path(worker)
         if worker not in self._held and _free(path, remove=False):
             return False
@@ -88,8 +88,8 @@ class WorkerLocks:
             seen = path.read_text("ascii", "replace")
             if _in_time(seen, self._steady()):
                 return True
-            # We may have read in the middle of a beat. What a second read confirms was not half
-            # written.
+            # We may have read the file in the middle of a write. If a second read returns the same
+            # text, it was complete.
             return seen != path.read_text("ascii", "replace")
         except FileNotFoundError:
             return False
@@ -126,7 +126,8 @@ class WorkerLocks:
 
 
 def _in_time(beat: str, now: int) -> bool:
-    """Whether a lease still lasts. If it cannot be read, it is not ours, and the lock counts."""
+    """Returns whether a lease is still valid. A lease that cannot be read was not written by this
+    version, so only the lock decides."""
     try:
         boot, at, lease_ms = beat.split()
         since = now - int(at)
@@ -141,7 +142,7 @@ def _in_time(beat: str, now: int) -> bool:
 
 
 def _free(path: Path, *, remove: bool) -> bool:
-    """Whether no process holds this lock. Without `flock` it counts as held."""
+    """Returns whether no process holds this lock. Without `flock` it counts as held."""
     if fcntl is None:
         return False
     try:
@@ -158,8 +159,8 @@ def _free(path: Path, *, remove: bool) -> bool:
 
 
 def try_lock(handle: int) -> bool:
-    """Locks an open file without waiting; False if another process has it. Where there are no such
-    locks, everyone gets one."""
+    """Locks an open file without waiting. Returns False if another process has locked it. On a
+    system without such locks, it always succeeds."""
     if fcntl is None:
         return True
     try:
@@ -170,7 +171,7 @@ def try_lock(handle: int) -> bool:
 
 
 def same_file(handle: int, path: Path) -> bool:
-    """Whether a path still leads to this open file."""
+    """Returns whether a path still leads to this open file."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

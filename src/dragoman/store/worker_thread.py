@@ -1,8 +1,8 @@
-"""Threads that do what must not block the event loop, with as few wake-ups as possible.
+"""Threads for work that must not block the event loop, with as few wake-ups as possible.
 
-Waking a thread, or the loop, costs more than most jobs. Jobs of one turn of the loop therefore
-reach the thread in one hand-over, and the outcomes of one batch come back in one call. Each thread
-owns a `JobRunner`, such as a connection and what belongs to it, that no other thread touches, so
+Waking a thread, or the loop, costs more than most jobs. Therefore all jobs of one iteration of the
+loop reach the thread in one hand-over, and the outcomes of one batch come back in one call. Each
+thread owns a `JobRunner`, such as a connection and its cache, that no other thread touches, so
 nothing in it needs a lock.
 """
 
@@ -35,7 +35,7 @@ class Job(Struct, frozen=True):
     apply: Callable[[Any, Any], Any]
     argument: Any
     done: Done | None
-    """Is told only whether the job failed."""
+    """Called with None, or with the error if the job failed."""
     future: asyncio.Future[Any] | None
     """Gets the result or the error."""
 
@@ -45,14 +45,14 @@ Outcome = tuple[Job, Any, Exception | None]
 
 
 class JobRunner(Protocol):
-    """What a thread owns: it does the jobs of that thread."""
+    """Does the jobs of a thread, which owns it."""
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
         """Does the jobs and returns exactly one outcome for each, in their order. It must not
-        raise: that would end the thread, and everyone who waits for it would wait for ever."""
+        raise: that would end the thread, and every caller that waits for it would wait forever."""
 
     def maintain(self) -> None:
-        """Does what can wait until the outcomes of a batch are on their way."""
+        """Does work that can wait until the outcomes of a batch have been reported."""
 
     def close(self) -> None:
         """Releases everything, at the end of the thread."""
@@ -61,8 +61,8 @@ class JobRunner(Protocol):
 class WorkerThread(Generic[S]):
     """One or more threads that work on one queue of jobs.
 
-    At most `limit` jobs make a batch. A `patient` thread gets its jobs one turn of the loop later,
-    so that more of them share a batch."""
+    At most `limit` jobs make a batch. A `patient` thread gets its jobs one iteration of the loop
+    later, so that more of them share a batch."""
 
     def __init__(
         self, name: str, runners: list[JobRunner], *, limit: int, patient: bool = False
@@ -90,8 +90,8 @@ class WorkerThread(Generic[S]):
         *,
         whole: bool = False,
     ) -> None:
-        """Hands a job over; `done` is called once, in the loop. A `whole` job goes at once, since
-        none follows that could share its batch."""
+        """Hands a job over; `done` is called once, in the loop. A `whole` job is handed over at
+        once, because no other job follows that could share its batch."""
         self._push(Job(apply, argument, done, None), whole=whole)
 
     async def ask(self, apply: Callable[[S, Any], R], argument: Any) -> R:
@@ -122,8 +122,8 @@ class WorkerThread(Generic[S]):
             self._loop.call_soon(self._wait_a_turn if self._patient else self._hand_over)
 
     def _wait_a_turn(self) -> None:
-        # A run that was just opened takes its first step in this turn. If that is all it takes,
-        # its beginning and its end share a commit, even when nobody else is there to share with.
+        # A new run takes its first step in this iteration of the loop. If that step also ends it,
+        # its beginning and its end share a commit, even if there are no other jobs.
         self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
@@ -152,8 +152,8 @@ class WorkerThread(Generic[S]):
             jobs = self._inbox.get()
             if jobs is None:
                 break
-            # Jobs that piled up during the last batch go along. Under load this is what makes the
-            # group commit: the slower the disk, the larger the batches.
+            # Jobs that have queued up during the last batch join this one. Under load this creates
+            # the group commit: the slower the disk, the larger the batches.
             while len(jobs) < self._limit and not self._inbox.empty():
                 try:
                     more = self._inbox.get_nowait()
@@ -171,14 +171,14 @@ class WorkerThread(Generic[S]):
                 try:
                     runner.maintain()
                 except Exception as exc:
-                    # Without its thread, the next caller would wait for ever.
+                    # Without its thread, the next caller would wait forever.
                     name = threading.current_thread().name
                     log.error("A store thread could not look after its files", exc, thread=name)
         runner.close()
 
 
 def report_unavailable(what: str, error: Exception) -> StoreUnavailable:
-    """Logs an error that callers cannot do anything about, and returns the one that they get."""
+    """Logs an error that callers can do nothing about, and returns the error that they get."""
     log.error(what, error=repr(error))
     failure = StoreUnavailable()
     failure.__cause__ = error

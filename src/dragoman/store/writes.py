@@ -1,4 +1,4 @@
-"""What is handed to a store to be written, and why a store may refuse it."""
+"""The changes that are handed to a store, and the errors with which a store may refuse them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Draft(Struct, frozen=True, gc=False, kw_only=True):
     ended: Task | None = None
     """The whole task, if its first events already end it."""
     hook: Hook | None = None
-    """A webhook that is set together with the task, and told its first events too."""
+    """A webhook that is set together with the task, and receives its first events too."""
 
 
 class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -47,7 +47,7 @@ class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Record(Struct, frozen=True, gc=False, kw_only=True):
-    """A call of the run that is done and must not be repeated."""
+    """A call of the run that has been made and must not be repeated."""
 
     key: str
     value: bytes
@@ -56,7 +56,7 @@ class Record(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Write(Struct, frozen=True, gc=False, kw_only=True):
-    """What one append changes: events, records, and the row as it stands after them."""
+    """The changes of one append: events, records, and the fields of the row after them."""
 
     claim: Claim
     base: int
@@ -74,11 +74,11 @@ class Write(Struct, frozen=True, gc=False, kw_only=True):
     ended: Task | None = None
     """The whole task, if this ends it. The task is then frozen and its claim given up."""
     fresh: bool = False
-    """Whether an answer was heard, so that the attempts are counted from 1 again."""
+    """Whether the run has received an answer, so that the attempts are counted from 1 again."""
 
 
 class Unheard(Exception):
-    """The task cannot end yet, because its caller said something that the run has not heard."""
+    """The task cannot end yet, because its caller sent a message that the run has not received."""
 
 
 class Existing(Exception):

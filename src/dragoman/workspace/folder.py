@@ -41,9 +41,10 @@ class Entry(Struct, frozen=True):
 class Folder:
     """The blocking form of a workspace, for code in a thread.
 
-    Paths are relative to it, with `/` between the names. What leads out (`..`, absolute paths,
-    symbolic links, files with a second name elsewhere) raises `WorkspaceViolation`, what exceeds
-    its limits `TooLarge`, and the rest what `open` would raise: `FileNotFoundError` and its like.
+    Paths are relative to the folder, with `/` between the names. A path that leads out of it (`..`,
+    absolute paths, symbolic links, files with a second name elsewhere) raises `WorkspaceViolation`.
+    A write beyond the limits raises `TooLarge`. All other errors are those of the built-in `open`,
+    such as `FileNotFoundError`.
     """
 
     def __init__(self, root: Root, home: Steps, usage: Usage) -> None:
@@ -66,7 +67,7 @@ class Folder:
         try:
             return file_of(descriptor, mode, self._usage, encoding)
         except BaseException:
-            with suppress(OSError):  # a file that began to live closed it
+            with suppress(OSError):  # the file object may have closed it already
                 os.close(descriptor)
             raise
 
@@ -180,7 +181,7 @@ class Folder:
             folder = self._root.open(steps[:-1], PASSING)
             try:
                 os.mkdir(steps[-1], 0o700, dir_fd=folder)
-            except FileExistsError:  # someone else made it meanwhile
+            except FileExistsError:  # another process has made it in the meantime
                 if counted:
                     self._usage.give(files=1)
                 os.close(self._root.open(steps, PASSING))
@@ -218,7 +219,7 @@ class Folder:
                 found = _looked_at(path, os.fstat(descriptor))
                 if not stat.S_ISREG(found.st_mode):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                if mode[0] == "w":  # never before it was looked at
+                if mode[0] == "w":  # a file is truncated only after it has been checked
                     os.ftruncate(descriptor, 0)
                     self._usage.give(size=found.st_size)
             except BaseException:
@@ -259,7 +260,8 @@ class Folder:
 
 
 def _looked_at(path: AnyPath, found: os.stat_result) -> os.stat_result:
-    """What was found, if tools may touch it: a folder, or a file with this one name."""
+    """Returns the entry if tools may touch it: a folder, or a file that has only this name. Raises
+    `WorkspaceViolation` for any other entry."""
     if stat.S_ISDIR(found.st_mode):
         return found
     if stat.S_ISLNK(found.st_mode):
@@ -274,16 +276,17 @@ def _looked_at(path: AnyPath, found: os.stat_result) -> os.stat_result:
 def _entry(each: os.DirEntry[str]) -> Entry | None:
     try:
         found = each.stat(follow_symlinks=False)
-    except FileNotFoundError:  # gone meanwhile
+    except FileNotFoundError:  # it was removed in the meantime
         return None
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
     return Entry(each.name, kind, found.st_size if kind == "file" else 0)
 
 
 class Workspace:
-    """Files that a task may touch: as `Folder`, awaited. Nothing above its folder can be reached.
+    """The files that a task may touch: an async form of `Folder`. Nothing above its folder can be
+    reached.
 
-    `open` gives an ordinary file: read and write large ones in a thread.
+    `open` returns an ordinary file; read and write large files in a thread.
     """
 
     def __init__(self, folder: Folder) -> None:

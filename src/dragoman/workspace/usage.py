@@ -79,7 +79,7 @@ def measured(folder: int) -> tuple[int, int]:
         for name in names:
             try:
                 size += os.stat(name, dir_fd=at, follow_symlinks=False).st_size
-            except FileNotFoundError:  # gone meanwhile
+            except FileNotFoundError:  # it was removed in the meantime
                 files -= 1
     return size, files
 

@@ -16,6 +16,7 @@ from dragoman.dialects.a2a.cards.documents import merged
 from security.certs import Authority
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_server_that_wants_a_certificate_gets_the_users(tmp_path: Path) -> None:
     ca = Authority(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

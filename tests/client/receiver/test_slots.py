@@ -22,6 +22,12 @@ PARALLEL = 16
 SHARE = PARALLEL // ADDRESS_SHARE
 
 
+@pytest.fixture(autouse=True)
+def _refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of a refused body, which never comes, is not waited for."""
+    monkeypatch.setattr("dragoman.net.http.request_body.LEFT_TIME", 0.1)
+
+
 def secured(diary: Diary, **options: object) -> Receiver:
     """Where only the body shows who calls, and nobody's time is short."""
     about = {"parallel": PARALLEL, "read_timeout": 100.0, **options}

@@ -6,7 +6,6 @@ raises. What a server does not offer it must refuse as such; `matrix` tells that
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.model import Hook, Message
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.settings import Limits as ServerLimits
-from waiting import until
+from waiting import until, within
 
 QUICK = ClientLimits(backoff=0.05, poll=0.05, idle=10, patience=10, answer=10, wait=15)
 TOKEN = "only-for-this-test-0123456789"
@@ -188,12 +187,11 @@ async def cancel(scene: Scene) -> But | None:
 
 
 async def _ended(agent: RemoteAgent, task: Task) -> Task:
-    for _ in range(50):
-        task = await agent.get(task)
-        if task.state in FINAL:
-            break
-        await asyncio.sleep(0.1)  # and looks again: some of them never end
-    return task
+    async def ended() -> bool:
+        return (await agent.get(task)).state in FINAL
+
+    await within(5.0, ended, 0.1)  # some of them never end
+    return await agent.get(task)
 
 
 async def resubscribe(scene: Scene) -> But | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counts import count
 from dialects import strategies
 from dragoman.core import errors as e
 from dragoman.core.events import ArtifactChunk, Opened, Stamped, StateChanged
@@ -40,7 +40,7 @@ from dragoman.dialects.a2a.proto import writer
 
 from .test_codec import CARD, EVERY
 
-FEW = 1000 if os.environ.get("DRAGOMAN_FULL") else 40
+FEW = count(10, 40, 1000)
 VERSIONS = ("1.0", "0.3")
 CARRIED = {"1.0": DIALECTS["a2a-1.0"].carried, "0.3": DIALECTS["a2a-0.3"].carried}
 both = pytest.mark.parametrize("version", VERSIONS)

@@ -180,6 +180,7 @@ async def test_a_connection_has_only_so_many_calls_at_once(app: App) -> None:
         assert told[3] == 10  # SETTINGS_MAX_CONCURRENT_STREAMS
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("limits", [Limits(hello_time=0.5, head_time=0.5)])
 async def test_a_running_call_keeps_its_connection(app: App, channel: grpc.aio.Channel) -> None:
     """A stream of ours, and the watch of the health service, four times as long as any limit."""
@@ -275,6 +276,7 @@ async def test_a_call_without_a_message_is_refused(app: App, rpc: str) -> None:
         assert (await refusal(peer))["grpc-status"] not in ("0", "13")  # INTERNAL
 
 
+@pytest.mark.slow  # takes two seconds
 @NEEDS_IPV6
 @pytest.mark.parametrize(
     ("host", "called"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")]

@@ -96,7 +96,10 @@ async def test_a_large_body_of_a_stranger_is_refused_before_it_comes(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_body_of_a_stranger_without_a_length_is_read_to_the_small_limit(path: str) -> None:
+async def test_a_body_of_a_stranger_without_a_length_is_read_to_the_small_limit(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.net.http.request_body.LEFT_TIME", 0.2)
     async with open_server(limits=LIMITS) as server, stranger(server) as them:
         await them.head(path, "Transfer-Encoding: chunked", *hex_of(server))
         piece = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
@@ -104,6 +107,7 @@ async def test_a_body_of_a_stranger_without_a_length_is_read_to_the_small_limit(
         assert await them.status() == 401
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_body_of_a_stranger_that_trickles_has_the_short_time() -> None:
     async with open_server(limits=LIMITS) as server, stranger(server) as them:
         await them.head("/iat", "Content-Length: 4000", *hex_of(server))

@@ -141,6 +141,7 @@ async def test_every_frame_shows_who_sends_it() -> None:
         assert (await ws.hear())["payload"]["ok"] is True
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_limits_of_a_socket() -> None:
     async with open_server(messages_per_second=5, message_size=2000, sockets=1, calls=1) as server:
         async with line(server) as ws:

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
 from dragoman.core.questions import yes_or_no
+from dragoman.files import delete_files
 from dragoman.store.codec import deeply
 from dragoman.store.interface import AdminFilter, Row, Store
 
-from ..store_access import StoreUrl, opened
+from ..store_access import StoreUrl, opened, settings_of
 
 data = App(name="data", help="Export or erase stored tasks.")
 
@@ -76,7 +77,9 @@ def erase(
         if ids and not yes and not _agreed(len(ids)):
             print("Nothing was erased.")
             return
-        print(f"Erased {await found.erase(ids)} tasks.")
+        erased = await found.erase(ids)
+        delete_files(settings_of(store), ids)
+        print(f"Erased {erased} tasks.")
 
     opened(store, work)
 

@@ -27,10 +27,10 @@ from dragoman.security.outbound.guarded_http import (
     Rules,
     Target,
     TypedHost,
-    Unreachable,
     read_up_to,
 )
 from dragoman.security.outbound.guarded_http import HttpStream as HttpStream
+from dragoman.security.outbound.guarded_http import Unreachable as Unreachable
 
 from ..credentials import Certificate, Credentials
 from ..limits import ClientLimits
@@ -170,19 +170,26 @@ class Http:
         try:
             found = await http.ask(method, target, **more, seconds=seconds, max_size=max_size)
         except Unreachable as exc:
-            raise _unreachable(exc, request.address) from exc
+            raise not_reached(exc, request.address) from exc
         return HttpReply(found.status, found.headers, _whole(found.body, found.whole, max_size))
+
+    async def begin(self, request: HttpRequest, *, idle: float) -> HttpStream:
+        """Opens a response that is read as it arrives. `Unreachable` ends it after `idle` seconds
+        of silence. Its caller has to close it."""
+        http, method, target, more = self._prepared(request)
+        return await http.begin(method, target, **more, idle=idle)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest, *, idle: float) -> AsyncIterator[HttpStream]:
-        """Opens a response that is read as it arrives. `PeerUnreachable` ends it after `idle`
-        seconds of silence."""
-        http, method, target, more = self._prepared(request)
+        """The same, closed at the end of the block; failures are `PeerUnreachable`."""
         try:
-            async with http.open(method, target, **more, idle=idle) as stream:
+            stream = await self.begin(request, idle=idle)
+            try:
                 yield stream
+            finally:
+                await stream.close()
         except Unreachable as exc:
-            raise _unreachable(exc, request.address) from exc
+            raise not_reached(exc, request.address) from exc
 
     def _prepared(self, request: HttpRequest) -> tuple[GuardedHttp, str, Target, _Details]:
         verb, address, path, headers, body, who, http2 = request
@@ -219,6 +226,6 @@ def _whole(body: bytes, whole: bool, max_size: int) -> bytes:
     return body
 
 
-def _unreachable(exc: Exception, address: Address) -> PeerUnreachable:
+def not_reached(exc: Exception, address: Address) -> PeerUnreachable:
     """Translates a failure of the connection into our error."""
     return PeerUnreachable(explained(exc, address.origin), sent=was_sent(exc))

@@ -14,11 +14,12 @@ from dragoman.security.outbound.failures import is_web_page
 
 from ..credentials import Credentials
 from .answers import first_answer, repeated, steps
-from .http import HttpReply, HttpRequest, HttpStream, read_all
+from .http import HttpReply, HttpRequest, HttpStream, Unreachable, not_reached, read_all
 from .transport import Asking, Destination, Transport, new_id
 
 EVENTS = "text/event-stream"
 _NOT_HERE = frozenset((404, 405))
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class HttpTransport(Transport):
@@ -135,57 +136,57 @@ class HttpTransport(Transport):
     async def _stream(
         self, op: Streamed, ctx: Context, who: Credentials
     ) -> AsyncGenerator[Batch, None]:
+        # One generator for all of it: another one would cost as much as a few events do.
         await self._introduce(who)
         session = self._session(ctx, who)
         frames = self._frames(session, Call(self._new_id(), op, True))
-        while frames:
-            frame = frames[0]
-            headers = self._headers(frame, ctx) | self._proof(frame, who)
-            request = self._request(frame, headers, who)
-            async with self._http.stream(request, idle=self.limits.idle) as stream:
-                if self._is_elsewhere(stream.status):
-                    continue
-                if stream.headers.get("content-type", "").startswith(EVENTS):
-                    async for batch in _events(session, stream, self.limits.event_size, frames):
-                        yield batch
-                    continue
-                # The stream failed at once, or the server does not stream (a2a-wire §11.3).
-                body = await read_all(stream, self.limits.answer_size)
-                reply = HttpReply(stream.status, stream.headers, body)
-                entries, _, error = steps(_read(session, reply))
-                if error is not None:
-                    raise error
-                frames = repeated(session)
-                if not frames:
-                    yield Batch(entries, True)
+        try:
+            while frames:
+                frame = frames[0]
+                headers = self._headers(frame, ctx) | self._proof(frame, who)
+                request = self._request(frame, headers, who)
+                stream = await self._http.begin(request, idle=self.limits.idle)
+                try:
+                    if self._is_elsewhere(stream.status):
+                        continue
+                    if not stream.headers.get("content-type", "").startswith(EVENTS):
+                        entries = await self._unstreamed(session, stream)
+                        frames = repeated(session)
+                        if not frames:
+                            yield Batch(entries, True)
+                        continue
+                    parser = sse.SseParser(self.limits.event_size)
+                    frames, last = [], False
+                    while not (last or frames):
+                        chunk = await anext(stream.chunks, b"")
+                        arrived = parser.feed(chunk) if chunk else parser.close()
+                        entries, last, error = steps(_parsed(session, arrived))
+                        frames = repeated(session)
+                        last = last or not (chunk or frames or error)
+                        if entries or last:
+                            yield Batch(entries, last)
+                        if error is not None:
+                            raise error
+                    if last:
+                        return
+                finally:
+                    await stream.close()
+        except Unreachable as exc:
+            raise not_reached(exc, self._address) from exc
 
-
-async def _events(
-    session: Session, stream: HttpStream, max_size: int, frames: list[Frame]
-) -> AsyncGenerator[Batch, None]:
-    """Yields the events of a stream. Fills `frames` with the request to repeat in another form, if
-    the session asks for that."""
-    parser = sse.SseParser(max_size)
-    async for chunk in stream.chunks:
-        entries, last, error = steps(_parsed(session, parser.feed(chunk)))
-        frames[:] = repeated(session)
-        if entries or last:
-            yield Batch(entries, last)
+    async def _unstreamed(self, session: Session, stream: HttpStream) -> list[Any]:
+        """Returns what an answer says that is no stream: the stream failed at once, or the server
+        does not stream (a2a-wire §11.3)."""
+        body = await read_all(stream, self.limits.answer_size)
+        entries, _, error = steps(_read(session, HttpReply(stream.status, stream.headers, body)))
         if error is not None:
             raise error
-        if last or frames:
-            return
-    entries, _, error = steps(_parsed(session, parser.close()))
-    frames[:] = repeated(session)
-    if not frames:
-        yield Batch(entries, error is None)
-    if error is not None:
-        raise error
+        return entries
 
 
 def _parsed(session: Session, events: Iterable[sse.SseEvent]) -> Iterable[Signal]:
-    for event in events:
-        yield from session.receive(Frame(event.data, "", {}, 200, event.mark, event.name))
+    for data, mark, name in events:
+        yield from session.receive(Frame(data, "", _NO_HEADERS, 200, mark, name))
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}

@@ -146,19 +146,22 @@ class Transport(ABC):
         """Returns when the other side answers. Raises `Unsupported` if the dialect has no ping."""
         await self._attempt(lambda who: self._answer(Ping, ANYONE, who))
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Yields the events of one connection. `Batch.last` is set if the stream came to its end
-        and was not cut off."""
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of one connection, and the stream of all that follow.
+        `Batch.last` is set if the stream came to its end and was not cut off."""
 
-        async def begin(who: Credentials) -> tuple[AsyncGenerator[Batch, None], Batch | None]:
+        async def begun(who: Credentials) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
             steps = self._stream(op, ctx, who)
-            try:
-                return steps, await anext(steps, None)
-            except BaseException:
-                await steps.aclose()
-                raise
+            # A generator that raises has ended, so there is nothing to close.
+            return await anext(steps, None), steps
 
-        steps, batch = await self._attempt(begin)
+        return await self._attempt(begun)
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Yields the events of one connection, as `begin` does."""
+        batch, steps = await self.begin(op, ctx)
         try:
             while batch is not None:
                 yield batch

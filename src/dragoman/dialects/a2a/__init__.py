@@ -60,7 +60,14 @@ def _grpc_callee() -> Session:
 
 _JSONRPC = partial(Dialect, callee=RpcCallee, binding="JSONRPC")
 _REST = partial(Dialect, callee=RestCallee, binding="HTTP+JSON")
-_GRPC = partial(Dialect, wire=Wire.GRPC, callee=_grpc_callee, binding="GRPC", scheme=SCHEME)
+_GRPC = partial(
+    Dialect,
+    wire=Wire.GRPC,
+    callee=_grpc_callee,
+    binding="GRPC",
+    scheme=SCHEME,
+    max_message=4 * 1024 * 1024,  # of every gRPC library, unless it is told otherwise
+)
 _OLD = ("0.3", "0.2")
 
 DIALECTS = (

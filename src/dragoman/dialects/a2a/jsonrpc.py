@@ -224,7 +224,9 @@ class RpcCaller(Session):
             return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
         call, method = found
         try:
-            result = self._result(response, status, method)
+            result = response.result
+            if response.error is not None or result == jsonrpc.NULL:
+                result = self._result(response, status, method)
             if call.stream:
                 entry, last = self._version.event_in(result, seq_in(frame.mark))
                 if not self._ending.is_last(entry, last):
@@ -241,8 +243,9 @@ class RpcCaller(Session):
 
     def _find(self, id: Id) -> tuple[Call, RpcMethod] | None:
         """The call an answer is for. Peers lose or change ids, so with one call open it is that."""
-        if id in self._open:
-            return self._open[id]
+        found = self._open.get(id)
+        if found is not None:
+            return found
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
     def _fault(self, id: Id, error: DragomanError) -> Fault:

@@ -63,6 +63,7 @@ DIALECTS = (
         caller=_nested,
         callee=IatSocketCallee,
         carried=carried_by_socket,
+        max_message=1024 * 1024,
         routes=(Route("/iat/ws", "GET"),),
         listed_as="WEBSOCKET",
     ),

@@ -1,1 +1,1 @@
-"""One run of one task: the author's code, what it says, and the way of that into the store."""
+"""One run of one task: it executes the author's code and writes its events to the store."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
+from dragoman.agent.run_api import RunApi
 from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
 from dragoman.store.interface import Record
@@ -51,8 +52,9 @@ class Journal:
         """Whether remote tasks may still be running for this task."""
         return not self.loaded or bool(unfinished(self.entries))
 
-    async def stop_calls(self, outside: Outside) -> None:
-        """Cancels the remote tasks that may still be running for this task."""
+    async def stop_calls(self, outside: Outside, abandoned: RunApi | None = None) -> None:
+        """Cancels the remote tasks that may still be running for this task. `abandoned` is the run
+        if its code is not here: it may have opened one that it could not record."""
         writer = self._writer
         try:
             if not self.loaded:
@@ -62,16 +64,12 @@ class Journal:
                 "The remote tasks of a task could not be canceled", task=writer.row.task_id, why=exc
             )
             return
-        calls = [
-            writer.shared.spawn_until_stop(_stop_call(outside, call))
-            for call in unfinished(self.entries)
-        ]
-        if calls:
-            # They go on after that: the task at an agent that comes back later is canceled then.
-            await asyncio.wait(calls, timeout=STOP_SECONDS)
+        if abandoned is not None:
+            await outside.stop_unrecorded(abandoned)
+        await asyncio.gather(*(stop_call(outside, call) for call in unfinished(self.entries)))
 
 
-async def _stop_call(outside: Outside, call: StartedCall) -> None:
+async def stop_call(outside: Outside, call: StartedCall) -> None:
     """Cancels a remote task, at once or when its agent can be reached again."""
     pause = STOP_SECONDS / 20
     try:

@@ -60,6 +60,6 @@ async def _end_as_refused(writer: EventWriter, error: Exception) -> None:
     reason = error.reason if isinstance(error, DragomanError) else "agent_misbehaved"
     metadata: dict[str, Json] = {"reason": reason}
     message = replace(
-        writer.closing_message("What the agent said cannot be kept"), metadata=metadata
+        writer.closing_message("The output of the agent cannot be stored"), metadata=metadata
     )
     writer.stamp(StateChanged(state=State.FAILED, message=message, metadata=metadata))

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.agent import Skill
-from dragoman.agent.remote_calls import Outside
+from dragoman.agent.remote_calls import Outside, StartedCall
 from dragoman.core.errors import AgentMisbehaved, DragomanError, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Noted, Opened, StateChanged
 from dragoman.core.extensions import DETACHED
@@ -26,11 +26,12 @@ from dragoman.workspace import Folder
 
 from .chunk_buffer import ChunkBuffer
 from .event_writer import EventWriter, wake
-from .journal import Journal
+from .journal import Journal, stop_call
 from .live_log import LiveLog
 from .other_tasks import load_tasks, read_earlier
 from .questions import Questions
 from .refused_write import recover
+from .remote_stops import RemoteStops
 from .replay import Replay
 from .run_context import RunContext
 from .stop_reason import StopReason
@@ -59,11 +60,11 @@ class Run:
     _reply: Message | None = None
     detached_at = 0
     """The seq of the event with which the run last detached."""
-    _stopping_calls: asyncio.Task[None] | None = None
-    _ending = False
-    """Whether the task was about to end while its remote tasks were being canceled."""
+    resumed = False
+    """Whether an earlier run has begun the task."""
     _journal: Journal | None = None
     _questions: Questions | None = None
+    _stops: RemoteStops | None = None
     _rest_waiters: tuple[asyncio.Future[None], ...] = ()
 
     def __init__(
@@ -134,9 +135,9 @@ class Run:
         else:
             writer.schedule()
 
-    async def throttle(self) -> None:
+    def throttle(self) -> Coroutine[Any, Any, None]:
         """Yields to other tasks of the loop, and waits for the disk if the run is far ahead."""
-        await self.writer.throttle()
+        return self.writer.throttle()
 
     @property
     def cancelled(self) -> bool:
@@ -175,9 +176,16 @@ class Run:
         """The size at which a task fails."""
         return self.shared.max_task_size
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
-        """Starts work that may outlast the run."""
-        return self.shared.spawn(work)
+    def before_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Starts work that may outlast the run, and after which a canceled task ends."""
+        if self._stops is None:
+            self._stops = RemoteStops(self)
+        self._stops.start(work)
+
+    def stop_call(self, call: StartedCall) -> None:
+        """Cancels a remote task, at once or when its agent can be reached again."""
+        if self.shared.outside is not None:
+            self.before_end(stop_call(self.shared.outside, call))
 
     def recorded(self, key: str) -> bytes | None:
         """Returns the journal record of a call of an earlier attempt."""
@@ -197,6 +205,11 @@ class Run:
         """Records the result of a call; returns when it is committed."""
         self.journal.add(key, value)
         await self.writer.committed()
+
+    def note(self, key: str, value: bytes) -> None:
+        """Records the result of a call with the next commit."""
+        self.journal.add(key, value)
+        self.writer.schedule()
 
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
@@ -266,7 +279,7 @@ class Run:
             self.chunks.end()
         self.finish(State.COMPLETED, message)
 
-    # Those that wait for it.
+    # For the callers that wait for the run.
 
     @property
     def resting(self) -> bool:
@@ -299,7 +312,7 @@ class Run:
         waiters, self._rest_waiters = self._rest_waiters, ()
         wake(waiters)
 
-    # Owner: what the writer tells.
+    # Owner: the callbacks of the writer.
 
     def on_committed(self) -> None:
         """Called when all events so far are committed."""
@@ -318,8 +331,7 @@ class Run:
         """Ends the task. After a cancel the task is canceled, whatever state the code ends with."""
         if self.over:
             return
-        if self._stopping_calls is not None:
-            self._ending = True
+        if self._stops is not None and self._stops.postpones_end():
             return
         if self.stop_reason is StopReason.CANCELED:
             state, reason = State.CANCELED, ""
@@ -353,20 +365,13 @@ class Run:
         self.stop_code()
 
     def stop_calls(self) -> None:
-        """Cancels the remote tasks of this task. A canceled task ends only after that, so that the
-        next run cancels them again after a crash in between."""
-        outside = self.shared.outside
-        if outside is None or self._journal is None or not self._journal.calls_pending:
+        """Cancels the remote tasks of this task."""
+        outside, journal = self.shared.outside, self._journal
+        if outside is None or journal is None:
             return
-        stopping = self.shared.spawn(self._journal.stop_calls(outside))
-        if self.cancelled:
-            self._stopping_calls = stopping
-            stopping.add_done_callback(self._calls_stopped)
-
-    def _calls_stopped(self, _: asyncio.Task[None]) -> None:
-        self._stopping_calls = None
-        if self._ending or self.task is None:
-            self.finish(State.CANCELED)
+        abandoned = self if self.cancelled and self.task is None else None
+        if abandoned is not None or journal.calls_pending:
+            self.before_end(journal.stop_calls(outside, abandoned))
 
     # Letting go.
 

@@ -40,7 +40,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts work beside the run that may outlast it."""
     spawn_until_stop: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    """Starts such work that ends with the engine at the latest."""
+    """Starts work beside the run that ends with the engine at the latest."""
     outside: Outside | None
     """The connections to other agents; None if this engine cannot call any."""
     workspaces: Workspaces | None = None

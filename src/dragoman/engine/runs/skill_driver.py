@@ -11,7 +11,7 @@ from types import coroutine
 from typing import Any
 
 from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
-from dragoman.agent.answers import CallRefused
+from dragoman.agent.answers import CallRefused, Canceled
 from dragoman.agent.parts import parts_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
@@ -49,13 +49,15 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
     except CallRefused as exc:
         run.refuse(exc.error)
+    except Canceled as exc:
+        run.finish(State.CANCELED, run.writer.closing_message(exc.message), reason=exc.reason)
     except Failed as exc:
         run.fail(exc.message, exc.reason)
     except DragomanError as exc:
         log.warning("The skill failed", task=run.task_id, reason=exc.reason, why=exc)
         run.fail(exc.message, exc.reason)
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
-        if exc is not run.writer.error:  # else the task was lost, and who waits knows
+        if exc is not run.writer.error:  # else the task was lost, and its waiters know that already
             _crashed(run, exc)
 
 

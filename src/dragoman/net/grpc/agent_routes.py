@@ -1,4 +1,4 @@
-"""Several agents on one gRPC port: which of them a call is for (ADR 0015)."""
+"""Routes the calls on a gRPC port to one of several agents (ADR 0015)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .builtin_services import Servicer, client_in
 
 FORWARDED = "x-forwarded-host"
 AT_ONCE = 32
-"""The number of different schemes that are asked about a caller before the loop serves others:
-about a quarter of a millisecond."""
+"""The number of different schemes that check a caller before the loop may run other tasks: about a
+quarter of a millisecond."""
 
 
 class AgentRoutes:
     """The agents of a port, by their names, hosts and tenants."""
 
     def __init__(self, nobody: Driver) -> None:
-        """`nobody` answers calls that name none of them."""
+        """`nobody` answers the calls that name no agent."""
         self._nobody = nobody
         self._agents: dict[str, tuple[Driver, Driver]] = {}
         self._by_host: dict[str, str] = {}
@@ -42,7 +42,7 @@ class AgentRoutes:
             self._by_tenant[tenant] = name
 
     def remove(self, name: str) -> None:
-        """Routes no more calls to this agent. Those that run go on."""
+        """Stops routing calls to this agent. Running calls continue."""
         self._agents.pop(name, None)
         self._recognizers = None
         for table in (self._by_host, self._by_tenant):
@@ -64,8 +64,8 @@ class AgentRoutes:
 
     def named_in(self, headers: Mapping[str, str], servicer: Servicer) -> Driver | None:
         """Returns the driver of the agent that a call names in its metadata, or by the host that it
-        was sent to. grpcio does not tell the authority of a call, so only a proxy of ours can say
-        that one. None: only the message may name it."""
+        was sent to, or None if only the message may name it. grpcio does not expose the authority
+        of a call, so only a proxy of ours can report the host."""
         if AGENT in headers:
             name = headers[AGENT]
             if name not in self._agents:
@@ -79,9 +79,9 @@ class AgentRoutes:
         return None
 
     def of_tenant(self, path: str, body: bytes) -> Driver:
-        """Returns the driver of the agent that the tenant of a message names: one that has this
-        tenant, which its callers then need the right to, or one of this name, which says no
-        more."""
+        """Returns the driver of the agent that the tenant of a message names: the agent that has
+        this tenant, which its callers then need the right to use, or the agent of this name, for
+        which the tenant has no other meaning."""
         try:
             tenant = getattr(RPCS[path][1].read(body), "tenant", "")
         except Wrong:

@@ -144,7 +144,7 @@ class GrpcServer:
         server = self.server
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
-        stream, place = OpenStream(_current(), server), ""
+        stream = OpenStream(_current(), server)
         counted = CountedCall(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, servicer, counted)
@@ -155,10 +155,7 @@ class GrpcServer:
                 batch = await anext(steps, NOTHING)
                 exchange.count_stream(began)
                 while True:
-                    place = (
-                        await self._write(server, batch, exchange.session, servicer, stream)
-                        or place
-                    )
+                    await self._write(server, batch, exchange.session, servicer, stream)
                     if batch.last:
                         break
                     batch = await anext(steps, NOTHING)
@@ -183,7 +180,7 @@ class GrpcServer:
             fault = exchange.fail(exc)
         finally:
             counted.end()
-        trailers = trailers_of(exchange, place)
+        trailers = trailers_of(exchange, stream.position)
         if fault is not None:
             await _abort(servicer, exchange, fault, trailers)
         if trailers:
@@ -196,20 +193,19 @@ class GrpcServer:
         session: Session,
         servicer: Servicer,
         stream: OpenStream,
-    ) -> str:
-        """Writes every event as a message, and returns the position of the last one in the stream.
+    ) -> None:
+        """Writes every event as a message, and notes its position once it is written.
 
         `write` waits while the client does not read, so nothing accumulates here. A client that
         reads nothing for `stall` seconds is cut off."""
-        place = ""
         for entry in batch.entries:
             (frame,) = session.send(Update(None, entry))
             server.deadlines.watch(stream.task, server.loop.time() + server.limits.stall)
             await servicer.write(frame.body)
-            place = frame.mark
+            if frame.mark:
+                stream.position = frame.mark
         server.deadlines.waits.pop(stream.task, None)
         server.metrics.events += len(batch.entries)
-        return place
 
     async def _receive(
         self, exchange: Exchange, path: str, servicer: Servicer, counted: CountedCall

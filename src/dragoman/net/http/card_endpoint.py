@@ -32,7 +32,7 @@ class CardEndpoint:
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def renew(self, since: float) -> None:
-        """Makes the card anew for whoever asks next, because it is another one since this time."""
+        """Has the card encoded again at the next request, because it has changed at this time."""
         self._modified = formatdate(since, usegmt=True).encode()
         self._ready.clear()
 

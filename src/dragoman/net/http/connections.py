@@ -3,7 +3,7 @@
 Granian calls the app when a request has arrived, and does little before and after: a client that
 sends half a handshake, half of its headers or nothing at all stays as long as it likes, and so does
 one that leaves its response unread. Granian has no setting for that and does not list its
-connections. gRPC, on its own port, is no better, and reports a call only when its message has
+connections. gRPC, on its own port, does the same, and reports a call only when its message has
 arrived (`late`). But connections are descriptors of our own process, so we examine all of them
 every second: the kernel says whose each one is and how many bytes went either way (`TCP_INFO`), the
 wrapper around the app says which exchange runs on it, and a useless connection is shut down. The

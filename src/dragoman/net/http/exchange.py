@@ -131,7 +131,7 @@ class HttpEndpoint:
             async for batch in steps:
                 # `send` waits while the client's window is full. A client that reads nothing for
                 # `stall` seconds is cut off, since the events that wait for it take up memory. It
-                # can resume behind the last event that it has.
+                # can resume after the last event that it has.
                 deadlines.watch(task, loop.time() + stall)
                 if not out.started:
                     await out.start(_stream_start(scope, extra))

@@ -48,9 +48,9 @@ _LINUX = _THREADS.is_dir()
 _GONE, _PATIENT = 1.0, 0.03
 """The seconds in which Granian's threads have to end after it reports its own end."""
 _FIRST_LOOK, _LATER_LOOKS = 0.002, 0.02
-"""The seconds before the first look for them, and at most between two later ones."""
+"""The seconds before the first check for these threads, and at most between two later checks."""
 _UNSEEN = 0.05
-"""The same on systems that do not show whether a thread has ended."""
+"""The seconds to wait on systems that do not show whether a thread has ended."""
 _numbers = count(1)
 
 

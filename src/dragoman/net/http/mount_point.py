@@ -17,9 +17,9 @@ from .asgi import Scope
 from .forwarded import typed_base
 
 AGENTS = "/agents"
-"""Below it lie the agents of a server that has several, each at its name."""
+"""The path below which a server with several agents serves each of them at its name."""
 HOSTED = "dragoman.hosted"
-"""The key of a scope that came to the host of one agent."""
+"""The key that marks the scope of a request to the host of one agent."""
 IN_PATHS = "/:@!$&'()*+,;=~"
 """The characters that need no escape in a path (RFC 3986 §3.3)."""
 
@@ -38,8 +38,8 @@ class MountPoint(Struct, frozen=True):
         return f"{self.base}{self.path}" if self.base else ""
 
     def url_in(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """The address of the agent for the caller of this request. In another app it ends with a
-        slash: what has none is that app's own path, which it redirects at best."""
+        """Returns the address of the agent for the caller of this request. Inside another app it
+        ends with a slash: the path without one belongs to that app, which at best redirects it."""
         if HOSTED in scope:
             return f"{typed_base(scope, headers)}{quote(scope.get('root_path', ''), safe=IN_PATHS)}"
         root = quote(scope.get("root_path", "").rstrip("/"), safe=IN_PATHS)
@@ -52,8 +52,8 @@ class MountPoint(Struct, frozen=True):
 
 
 def host_in(scope: Scope) -> str:
-    """The name in the `Host` header, in small letters and without a port; empty if there is not
-    exactly one."""
+    """Returns the name in the `Host` header, in lower case and without a port, or an empty text if
+    there is not exactly one."""
     found = [value for name, value in scope["headers"] if name == b"host"]
     host: str = found[0].decode("latin-1").lower() if len(found) == 1 else ""
     name, colon, port = host.rpartition(":")

@@ -1,12 +1,12 @@
-"""The body of one request: read within its limits or, of a request that is refused, drained.
+"""Reads the body of a request within its limits, and drains the body of a refused request.
 
-Theory. A request may be refused at any point: by its headers, by its size, halfway through its body
-because it takes too long. Over HTTP/1 the server then closes a connection whose request was
-answered before all of it came, and a client that has not noticed would lose its next request. Over
-HTTP/2 the rest of the request is reset (RFC 9113 §8.1), which httpx takes for a failure, so that
-its caller never learns why it was refused. So a rest that is small is read, and of a longer one the
-answer says that the connection ends. Over HTTP/2 nothing can say that: more is read there, and only
-beyond that the caller sees a reset.
+Theory. A request may be refused at any point: because of its headers, because of its size, or
+halfway through its body because it takes too long. Over HTTP/1 the server then closes a connection
+whose request was answered before all of it arrived, and a client that has not noticed this would
+lose its next request. Over HTTP/2 the rest of the request is reset (RFC 9113 §8.1), which httpx
+treats as a failure, so that its caller never learns why it was refused. Therefore a small rest is
+read, and the response to a longer one announces that the connection will be closed. HTTP/2 has no
+such announcement: there more is read, and only beyond that the caller sees a reset.
 """
 
 from __future__ import annotations
@@ -22,37 +22,43 @@ from .asgi import Header, Receive, Scope
 
 CLOSE: Header = (b"connection", b"close")
 LEFT_SIZE, LEFT_TIME = 65_536, 2.0
-"""How much of a body that nobody wants is read, in all, and for how long."""
+"""The maximum number of bytes of a refused body that are read, and the maximum time in seconds."""
 LEFT_HTTP2 = 16 * LEFT_SIZE
-"""The same over HTTP/2. No more than `LEFT_SIZE` of it is kept."""
+"""The maximum number of bytes over HTTP/2. At most `LEFT_SIZE` of them are kept in memory."""
+LET_GO = 0.1
+"""The seconds in which Granian's thread notices that we no longer wait for more of a body. If the
+response is complete before that, the connection stays open until it is found to be idle."""
 Recognized = Callable[[], Awaitable[bool]]
-"""Whether the sender of a body is known before the body has been read."""
+"""Returns whether the sender of a body is known before the body has been read."""
 
 
 class RequestBody:
-    """What comes after the headers of one request."""
+    """The body of one request, while it arrives."""
 
-    __slots__ = ("_broken", "_ended", "_have", "_headers", "_http1", "_parts", "_receive", "_size")
+    __slots__ = (
+        *("_broken", "_cut", "_ended", "_have"),
+        *("_headers", "_http1", "_parts", "_receive", "_size"),
+    )
 
     def __init__(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> None:
         self._receive = receive
         self._headers = headers
         declared = headers.get("content-length", "")
         self._size = int(declared) if declared.isdigit() and len(declared) < 20 else -1
-        """As declared; -1 if it is not."""
+        """The declared size, or -1 if there is none."""
         self._http1 = scope["http_version"] in ("1.1", "1.0")
         """Whether a body of known length ends with its last byte. Over HTTP/2 the end is a frame of
         its own."""
         self._have = 0
         self._parts: list[bytes] = []
-        self._ended = self._broken = False
+        self._ended = self._broken = self._cut = False
 
     async def read(self, server: ServerContext, recognized: Recognized | None = None) -> bytes:
-        """All of it, within its limits of size and time.
+        """Reads and returns the whole body, within its limits of size and time.
 
-        `recognized` is given where only the body says whose it is. It is asked when the body does
-        not come at once, or is announced to be large: a stranger has as much room and time as one
-        that has opened a connection and asked for nothing yet.
+        `recognized` is given if only the body authenticates its sender. It is called when the body
+        does not arrive at once, or is declared to be large. The body of an unknown sender has the
+        same limits of size and time as a connection without a request.
         """
         limits, deadlines, size = server.limits, server.deadlines, self._size
         if size > limits.body_size:
@@ -79,14 +85,15 @@ class RequestBody:
                     raise Unparseable("The request ended before its body did.")
                 body: bytes = message.get("body", b"")
                 have += len(body)
-                # Granian tells the end in a message of its own; a known length saves that turn.
+                # Granian reports the end in a separate message; with a known length we need not
+                # wait for it.
                 ended = have == whole or not message.get("more_body", False)
                 if ended and not parts and recognized is None and have <= most:
                     return body
                 parts.append(body)
                 self._have, self._ended = have, ended
                 if recognized is not None and (have > most or not ended):
-                    deadlines.waits.pop(task, None)  # the time that this takes is not the peer's
+                    deadlines.waits.pop(task, None)  # the client is not to blame for this time
                     stranger, recognized = not await recognized(), None
                     if not stranger:
                         most, last = limits.body_size, began + limits.body_time
@@ -99,13 +106,14 @@ class RequestBody:
             if not deadlines.late(task):
                 raise
             task.uncancel()
-            self._broken = True
+            self._broken = self._cut = True
             raise TooSlow() from None
         finally:
             deadlines.waits.pop(task, None)
 
     async def read_within(self, most: int, seconds: float) -> bytes:
-        """All of it, within a size and a time, where no server of ours listens."""
+        """Reads and returns the whole body within a size and a time, in an app that is not served
+        by our own server."""
         if self._size > most:
             raise TooLarge(limit=str(most))
         try:
@@ -117,17 +125,20 @@ class RequestBody:
                     if self._broken:
                         raise Unparseable("The request ended before its body did.")
         except TimeoutError:
-            self._broken = True
+            self._broken = self._cut = True
             raise TooSlow() from None
         return b"".join(self._parts)
 
     async def drain(self) -> tuple[bytes, tuple[Header, ...]]:
-        """Reads the rest of a body that nothing depends on. Gives all of it if it came whole and is
-        small, and what to add to the answer if it is too long to be read."""
+        """Reads the rest of the body of a refused request. Returns the whole body if all of it
+        arrived and it is small, and the headers to add to the response if it is too long to be
+        read."""
         if not self._ended and not self._broken:
             await self._drain()
         if self._ended:
             return b"".join(self._parts) if self._have <= LEFT_SIZE else b"", ()
+        if self._cut:  # it took too long: we stopped in the middle of a wait for more of it
+            await asyncio.sleep(LET_GO)
         return b"", (CLOSE,) if self._http1 else ()
 
     async def _drain(self) -> None:
@@ -140,10 +151,10 @@ class RequestBody:
                 while not (self._ended or self._broken) and max(self._have, size) <= most:
                     await self._next(LEFT_SIZE)
         except TimeoutError:
-            pass
+            self._cut = True
 
     async def _next(self, most: int) -> None:
-        """Receives what comes next; beyond `most` nothing is kept."""
+        """Receives the next message; nothing beyond `most` bytes is kept."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._broken = True

@@ -50,6 +50,8 @@ class Router:
         self._by_tenant: dict[str, Router] = {}
         self.everywhere: frozenset[str] = frozenset()
         """The paths that are the server's own, even at the host of an agent."""
+        self.everywhere_below: tuple[str, ...] = ()
+        """What paths begin with that are the server's own, even at the host of an agent."""
         self.by_skill: Callable[[Scope], tuple[Router, Scope] | None] | None = None
         """Returns the router for what is below `/agents/-`, and the request as it sees it."""
         self.by_body: Handler | None = None
@@ -118,7 +120,7 @@ class Router:
         path: str = scope["path"]
         if self._by_host and path not in self.everywhere:
             router = self._by_host.get(host_in(scope))
-            if router is not None:
+            if router is not None and not path.startswith(self.everywhere_below):
                 return router, {**scope, HOSTED: True}
         before, slash, rest = path.partition(f"{AGENTS}/")
         if before or not slash:

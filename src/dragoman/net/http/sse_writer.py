@@ -75,9 +75,13 @@ class SseWriter:
     def _said(self, entries: Sequence[Stamped | Message]) -> bytes:
         self._metrics.events += len(entries)
         send, id = self._session.send, self._id
-        if len(entries) == 1:  # the usual case, in which chunks come one by one
-            return _events(send(Update(id, entries[0])))
-        return _events([frame for entry in entries for frame in send(Update(id, entry))])
+        if len(entries) > 1:
+            return _events([frame for entry in entries for frame in send(Update(id, entry))])
+        data = b""  # the usual case, in which chunks come one by one
+        for entry in entries:
+            for frame in send(Update(id, entry)):
+                data += event(frame.body, frame.mark, frame.name)
+        return data
 
     def _body(self, data: bytes, *, more: bool) -> Awaitable[None]:
         return self._send({"type": "http.response.body", "body": data, "more_body": more})

@@ -22,7 +22,7 @@ class WebSocketWriter:
         self, send: Send, deadlines: Deadlines, stall: float, broken: Callable[[], None]
     ) -> None:
         self._send: Send | None = send
-        """None when it is closed."""
+        """The function that sends a message; None when the writer is closed."""
         self._deadlines, self._stall = deadlines, stall
         self._broken = broken
         """A function that is called when nothing more can be written."""
@@ -95,8 +95,8 @@ class WebSocketWriter:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """Says nothing more: the threads of the server live as long as anybody can still send, and
-        our socket may be known for long after."""
+        """Drops the function that sends: the threads of the server cannot end while it can still be
+        called, and this writer may be referenced long after its WebSocket has closed."""
         self._send = None
 
     def _end(self, error: Exception) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from time import monotonic
 from typing import Protocol
 
 import httpcore2
@@ -135,8 +136,7 @@ class ConnectionPool:
         self._permits.release()
 
     def _keep(self, connection: Http1Connection) -> None:
-        loop = asyncio.get_running_loop()
-        connection.unused_since = loop.time()
+        connection.unused_since = monotonic()
         unused = self._unused.get(connection.origin)
         if unused is None:
             unused = self._unused[connection.origin] = deque()
@@ -145,7 +145,7 @@ class ConnectionPool:
         if self._kept > MOST_KEPT:
             self._close(self._take(connection.origin, deque.popleft))
         if self._sweeping is None:
-            self._sweeping = loop.call_later(KEEP, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(KEEP, self._sweep)
 
     def _take(
         self, origin: str, end: Callable[[deque[Http1Connection]], Http1Connection]
@@ -220,7 +220,7 @@ async def _acquire(lock: asyncio.Lock | asyncio.Semaphore, seconds: float | None
 
 
 def _is_stale(connection: Http1Connection) -> bool:
-    return asyncio.get_running_loop().time() - connection.unused_since > KEEP
+    return monotonic() - connection.unused_since > KEEP
 
 
 class _Http1Response:

@@ -17,9 +17,9 @@ import asyncio
 import importlib.util
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpcore2
 from msgspec import Struct
@@ -72,6 +72,8 @@ class HttpStream(NamedTuple):
     status: int
     headers: Mapping[str, str]
     chunks: AsyncIterator[bytes]
+    close: Callable[[], Awaitable[None]]
+    """Ends the exchange; the rest of the body, if any, is not read."""
 
 
 async def addresses(
@@ -197,8 +199,7 @@ class GuardedHttp:
             raise unreachable(exc) from exc
         return GuardedReply(response.status, response.headers, got, whole)
 
-    @asynccontextmanager
-    async def open(
+    async def begin(
         self,
         method: str,
         target: Target,
@@ -208,8 +209,9 @@ class GuardedHttp:
         body: bytes = b"",
         connect: float | None = None,
         idle: float | None = None,
-    ) -> AsyncIterator[HttpStream]:
-        """One exchange whose answer is read as it comes; `Unreachable` if it breaks.
+    ) -> HttpStream:
+        """Begins an exchange whose answer is read as it comes; `Unreachable` if it breaks. Its
+        caller has to close it.
 
         `connect` is the seconds that a connection may take, `idle` those of silence after that.
         """
@@ -218,10 +220,16 @@ class GuardedHttp:
             response = await self._pool(target).begin(request)
         except FAILURES as exc:
             raise unreachable(exc) from exc
+        return HttpStream(response.status, response.headers, _Chunks(response), response.close)
+
+    @asynccontextmanager
+    async def open(self, method: str, target: Target, **more: Any) -> AsyncIterator[HttpStream]:
+        """The same, closed at the end of the block."""
+        stream = await self.begin(method, target, **more)
         try:
-            yield HttpStream(response.status, response.headers, _Chunks(response))
+            yield stream
         finally:
-            await response.close()
+            await stream.close()
 
     def _guard(self, target: Target) -> Rules | TypedHost:
         return self._typed if self._typed and self.is_typed(target) else self.rules

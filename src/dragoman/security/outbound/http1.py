@@ -60,8 +60,9 @@ class Http1Connection:
         return data
 
     def end(self) -> bool:
-        """Ends the exchange, and returns whether the connection can carry another one."""
-        return self._parser.reusable and self.stream.is_fresh()
+        """Ends the exchange, and returns whether the connection can carry another one, as far as it
+        is known now; the socket is asked when it is used again."""
+        return self._parser.reusable and self.stream.is_open
 
 
 def _head(request: OutgoingRequest) -> bytes:

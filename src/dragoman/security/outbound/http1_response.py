@@ -11,6 +11,7 @@ too and reads in the same way.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import httpcore2
 
@@ -75,7 +76,8 @@ class ResponseParser:
             self._searched = 0
             text = self._unread[: found.start()].decode("latin-1")
             self._unread = self._unread[found.end() :]
-            version, status, fields = _head_in(text)
+            version, status, found_fields = _head_in(text)
+            fields = {**found_fields}
             if status == 101:
                 raise httpcore2.RemoteProtocolError("The server changes to another protocol")
             if status >= 200:
@@ -172,6 +174,7 @@ class ResponseParser:
         raise httpcore2.RemoteProtocolError("The chunks of the response are malformed")
 
 
+@lru_cache(maxsize=64)  # a server repeats itself, at least within a second
 def _head_in(text: str) -> tuple[str, int, dict[str, str]]:
     line, newline, rest = text.partition("\n")
     rest = newline + rest

@@ -1,1 +1,1 @@
-"""The registry as a server offers it: searches, registrations, and calls by skill."""
+"""The registry of a server: search, registration, and calls by skill."""

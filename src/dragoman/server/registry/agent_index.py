@@ -1,8 +1,8 @@
-"""Finds agents by what stands on their cards, without looking at each of them.
+"""Finds agents by the content of their cards, without examining each agent.
 
 For every skill, tag, mode and word there is a list of the agents that have it, in the order of
-their names. A page of a search walks the shortest of the lists that it needs, from where the page
-before ended, and stops when it is full: the number of agents hardly matters to it.
+their names. A page of a search walks the shortest of the lists that it needs, from the end of the
+previous page, and stops when the page is full. Its cost hardly depends on the number of agents.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from msgspec import Struct
 from dragoman.core.card import Card
 
 MOST_WORDS = 64
-"""How many words that begin alike one word of a search stands for."""
+"""The maximum number of known words that the beginning of a word in a search may match."""
 MOST_ASKED = 8
-"""How many words of a search count."""
+"""The maximum number of words in a search; the rest are ignored."""
 _WORD = re.compile(r"\w+")
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """What agents are looked for. What is empty does not matter."""
+    """The conditions of a search for agents. A field that is empty does not filter."""
 
     skill: str = ""
     tag: str = ""
     mode: str = ""
     text: str = ""
-    """Words, or beginnings of words, all of which the card has."""
+    """Words, or beginnings of words, all of which the card must contain."""
 
 
 Facet = tuple[str, str]
@@ -38,7 +38,7 @@ Facet = tuple[str, str]
 
 
 class AgentIndex:
-    """The agents of a server by what they offer."""
+    """The index of the agents of a server by what they offer."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -50,7 +50,7 @@ class AgentIndex:
         return len(self._names)
 
     def put(self, name: str, card: Card, tags: Iterable[str] = ()) -> None:
-        """Adds an agent, or what has changed about it. `tags` are those beside its skills'."""
+        """Adds an agent, or updates it. `tags` are its tags beside those of its skills."""
         self.remove(name)
         facets = self._facets[name] = frozenset(_facets_of(name, card, tags))
         insort(self._names, name)
@@ -77,7 +77,7 @@ class AgentIndex:
                     _drop(self._words, facet[1])
 
     def find(self, search: Search, after: str = "") -> Iterator[str]:
-        """Returns the names of the agents that match, in their order, from behind a name."""
+        """Yields the names of the matching agents in order, starting after the name `after`."""
         wanted: list[list[Facet]] = [
             [(kind, value)]
             for kind, value in (
@@ -91,7 +91,8 @@ class AgentIndex:
         wanted += [[("word", each) for each in self._beginning(word)] for word in words]
         if not wanted:
             return iter(self._names[bisect_right(self._names, after) :])
-        # The fewest candidates first; each is then asked for the other facets.
+        # The facet with the fewest candidates comes first; each candidate is then checked for the
+        # other facets.
         wanted.sort(key=lambda any_of: sum(len(self._with.get(each, ())) for each in any_of))
         first, *others = wanted
         return (

@@ -14,14 +14,14 @@ from dragoman.net.service import Service
 log = Logger("registrant")
 
 LEASE = 30.0
-"""Seconds for which an agent is registered; it renews that three times as often."""
+"""Seconds for which an agent is registered; the lease is renewed three times in that period."""
 LONGEST_PAUSE = 30.0
 LINGER = 2.0
-"""Seconds in which the gateway is told that we leave."""
+"""The maximum time in seconds to tell the gateway that we leave."""
 
 
 class Registrant(Service):
-    """Registers agents by their names and addresses. The token is that of the environment."""
+    """Registers agents by their names and addresses. The token comes from the environment."""
 
     name = "registrant"
 
@@ -38,11 +38,12 @@ class Registrant(Service):
         self._loop: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begins to register. A gateway that is away is no reason not to start."""
+        """Starts to register in the background. The server starts even if the gateway cannot be
+        reached."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def drain(self) -> None:
-        """Leaves the gateway, so that nobody is sent here any more."""
+        """Leaves the gateway, so that it routes no more calls here."""
         if self._loop is None:
             return
         loop, self._loop = self._loop, None
@@ -72,7 +73,7 @@ class Registrant(Service):
             await asyncio.sleep(pause)
 
     async def _keep(self) -> None:
-        """Registers what is new, and renews what is known."""
+        """Registers new agents, and renews the leases of the others."""
         agents = self._agents()
         for name in [name for name in self._registered if name not in agents]:
             await self._client.remove(name)

@@ -1,8 +1,8 @@
 """`POST /agents` and `DELETE /agents/{name}`: agents register themselves, or an operator does.
 
-Callers are known by the schemes of the settings. A scope says what they may do: with
-`agents:register` they register agents of their own, with a lease that they renew; with
-`agents:admin` they are the operator, whose entries come before those.
+Callers authenticate with the schemes of the settings, and their scopes say what they may do. With
+`agents:register` they register agents of their own, with a lease that they have to renew. With
+`agents:admin` they act as the operator, whose entries take precedence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REGISTER, ADMIN = "agents:register", "agents:admin"
 MOST_BODY = 256 * 1024
 MOST_ADDRESSES, MOST_TAGS, MOST_TAG_CHARS = 16, 32, 64
 SHORTEST_LEASE, LEASE, LONGEST_LEASE = 5.0, 60.0, 86_400.0
-"""Seconds."""
+"""The shortest, the default and the longest lease, in seconds."""
 PATTERN = f"{AGENTS}/{{name}}"
 _STATUS: dict[type[DragomanError], int] = {
     Unauthenticated: 401,
@@ -58,17 +58,17 @@ _STATUS: dict[type[DragomanError], int] = {
 
 
 class RegistrationRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a registrant sends."""
+    """The body of a registration."""
 
     name: str
     url: str = ""
-    """Its address, in any dialect; empty: its lease is renewed."""
+    """The address of the agent, in any dialect. If it is empty, the lease is renewed."""
     urls: tuple[str, ...] = ()
     """More addresses of the same agent."""
     card: dict[str, Json] | None = None
     tags: tuple[str, ...] = ()
     lease: float | None = None
-    """Seconds for which it is registered, unless it renews that."""
+    """The seconds for which the agent is registered, unless it renews its lease."""
 
 
 _read = msgspec.json.Decoder(RegistrationRequest).decode
@@ -86,7 +86,7 @@ class RegistrationEndpoints:
         )
 
     def routes(self) -> dict[str, dict[str, Handler]]:
-        """Their addresses, beside those of the list."""
+        """Returns the routes, beside those of the list."""
         return {
             AGENTS: {"POST": self.register},
             f"{AGENTS}/": {"POST": self.register},
@@ -105,7 +105,7 @@ class RegistrationEndpoints:
             try:
                 said = _read(data)
             except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                raise BadParams(f"The registration is not readable: {exc}") from None
+                raise BadParams(f"The registration is not valid: {exc}") from None
             entry = await self._register(said, source, owner)
         except (DragomanError, LookupError) as error:
             await body.drain()
@@ -116,7 +116,7 @@ class RegistrationEndpoints:
 
     @policy(Policy.CALLER)
     async def unregister(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Removes an agent of the caller's, or any if the caller is the operator."""
+        """Removes an agent of the caller, or any agent if the caller is the operator."""
         await RequestBody(scope, receive, headers_in(scope["headers"])).drain()
         whole = f"{scope.get('root_path', '')}{scope['path']}".rstrip("/")
         name = whole.rpartition("/")[2]

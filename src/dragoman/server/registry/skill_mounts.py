@@ -1,8 +1,8 @@
-"""`/agents/-/skills/{id}`: asks the best agent that has a skill, in every dialect.
+"""`/agents/-/skills/{id}`: calls the best agent that has a skill, in every dialect.
 
-Below each such path lies a mount like that of an agent. Its peer chooses one of the agents that
-have the skill and asks that one, as if its caller had. A task belongs to the agent that was chosen
-for it, so later calls about the task, or in its context, reach the same agent.
+Each such path has a mount like that of an agent. Its peer chooses one of the agents that have the
+skill and forwards the call to it, on behalf of the same caller. A task belongs to the agent that
+was chosen for it, so later calls about the task, or in its context, reach the same agent.
 """
 
 from __future__ import annotations
@@ -31,44 +31,45 @@ from dragoman.security.authorization import task_in
 from dragoman.store.registry import AgentHealth
 
 from ..agent_mount import AgentMount, Shared
-from ..agent_names import Naming
+from ..agent_names import NO_AGENT, Naming
 from .agent_index import AgentIndex, Search
 
 PREFIX = f"{AGENTS}/-/skills/"
 MOST_MOUNTS = 256
-"""How many skills have a mount at a time; the one that was asked least lately goes first."""
+"""The maximum number of skills with a mount; the least recently used mount is dropped first."""
 MOST_REMEMBERED = 10_000
-"""How many tasks and contexts are known by heart. Other tasks are looked for."""
+"""The number of tasks and contexts whose agents are remembered. For any other task, the agents are
+asked."""
 MOST_ASKED = 32
-"""How many agents are asked for a task that nobody remembers."""
+"""The maximum number of agents that are asked for a task whose agent is not remembered."""
 
 Online = Callable[[str], bool]
-"""Whether nothing is known that keeps an agent from answering."""
+"""Returns whether an agent is online, as far as is known."""
 
 
 class SkillPeer:
-    """Asks, for a skill, one of the agents that have it."""
+    """Forwards the calls for a skill to one of the agents that have it."""
 
     def __init__(
         self, skill: str, mounts: Mapping[str, AgentMount], index: AgentIndex, online: Online
     ) -> None:
         self._skill, self._mounts, self._index, self._online = skill, mounts, index, online
         self._chosen: OrderedDict[tuple[str, str, str], str] = OrderedDict()
-        """The agents of tasks, contexts and names of tasks, by their callers."""
+        """The agents that were chosen for tasks, contexts and names of tasks, by caller."""
         self._turn = 0
 
     async def start(self) -> None:
-        """Has nothing to start."""
+        """Does nothing: the agents are started separately."""
 
     async def stop(self, grace: float) -> None:
-        """Has nothing to stop: the agents run the tasks."""
+        """Does nothing: the agents run the tasks."""
 
     async def counts(self) -> Mapping[str, int]:
         """Returns nothing: the agents have the tasks."""
         return {}
 
     async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
-        """Asks the agent of the task, or the best one."""
+        """Calls the agent of the task, or the best agent for a new task."""
         mount = await self._mount_for(op, ctx)
         answer: ops.R = await mount.server.peer.call(self._told(op), ctx)
         if isinstance(answer, Task):
@@ -76,7 +77,7 @@ class SkillPeer:
         return answer
 
     async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """The same, for a stream."""
+        """Yields the events of the agent of the task, or of the best agent for a new task."""
         mount = await self._mount_for(op, ctx)
         known = False
         async with aclosing(mount.server.peer.stream(self._told(op), ctx)) as batches:
@@ -89,7 +90,7 @@ class SkillPeer:
                 yield batch
 
     def _told(self, op: Any) -> Any:
-        """A message for a new task, with the skill that is meant."""
+        """Adds the skill of this mount to a message that creates a task."""
         if not isinstance(op, ops.SendMessage) or op.message.task_id:
             return op
         named = (op.message.metadata or {}).get("skillId") or (op.metadata or {}).get("skillId")
@@ -99,7 +100,7 @@ class SkillPeer:
             )
         return replace(op, metadata={**(op.metadata or {}), "skillId": self._skill})
 
-    # Which agent.
+    # The choice of the agent.
 
     async def _mount_for(self, op: ops.Operation[Any], ctx: Context) -> AgentMount:
         if isinstance(op, ops.ListTasks | ops.GetExtendedCard | ops.Invoke):
@@ -126,7 +127,7 @@ class SkillPeer:
             if count >= MOST_ASKED:
                 break
             try:
-                await mount.server.peer.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
+                await mount.guarded.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
             except TaskNotFound:
                 continue
             self._remember(ctx, mount.name, task_id)
@@ -134,7 +135,7 @@ class SkillPeer:
         raise TaskNotFound(taskId=task_id)
 
     def _best(self) -> AgentMount:
-        """The agent that runs the fewest tasks, of those that are well; they take turns."""
+        """Returns the healthy agent that runs the fewest tasks; equal agents take turns."""
         found = [each for each in self._candidates() if self._is_well(each)]
         if not found:
             raise PeerUnreachable(f"No agent with the skill {self._skill} can be reached now.")
@@ -143,8 +144,8 @@ class SkillPeer:
         return min(turned, key=_load)
 
     def _candidates(self) -> Iterator[AgentMount]:
-        """The agents that have the skill. One whose code has schemes of its own knows its callers
-        in its own way, so it is asked at its own address only."""
+        """Yields the agents that have the skill. An agent whose code defines security schemes of
+        its own authenticates callers differently, so it can be called only at its own address."""
         for name in list(self._index.find(Search(skill=self._skill))):
             mount = self._mounts.get(name)
             if mount is not None and not mount.agent.auth:
@@ -171,7 +172,7 @@ def _load(mount: AgentMount) -> int:
 
 
 class SkillMounts:
-    """The mounts of skills, made when somebody asks for them."""
+    """The mounts of skills, which are created on the first call."""
 
     def __init__(
         self,
@@ -186,8 +187,8 @@ class SkillMounts:
         self._made: OrderedDict[str, tuple[AgentMount, Router]] = OrderedDict()
 
     def find(self, scope: Scope) -> tuple[Router, Scope] | None:
-        """Returns the router of the skill that a request is for, and the request as it sees it;
-        None if no agent has it."""
+        """Returns the router of the skill that a request is for, and the request relative to its
+        mount point, or None if no agent has the skill."""
         path: str = scope["path"]
         if not path.startswith(PREFIX):
             return None
@@ -208,7 +209,7 @@ class SkillMounts:
         return found[1], below(scope, f"{PREFIX}{skill}")
 
     def _grpc(self) -> list[Service]:
-        # The card names the mount as the tenant of its gRPC interface, as that of an agent does.
+        # The card names the mount as the tenant of its gRPC interface, like the card of an agent.
         return [each for each in self._shared.services if each.name == "grpc"]
 
     def _mount(self, skill: str) -> AgentMount:
@@ -220,10 +221,10 @@ class SkillMounts:
         )(_elsewhere)
         peer = SkillPeer(skill, self._mounts, self._index, self._online)
         point = MountPoint(self._base, quote(f"{PREFIX}{skill}", safe=IN_PATHS))
-        return AgentMount(f"-/skills/{skill}", agent, peer, point, self._shared, Naming())
+        return AgentMount(f"{NO_AGENT}skills/{skill}", agent, peer, point, self._shared, Naming())
 
     async def stop(self) -> None:
-        """Ends what is open at the mounts."""
+        """Ends the open streams of the mounts."""
         made, self._made = self._made, OrderedDict()
         for mount, _ in made.values():
             await mount.stop(0.0)

@@ -1,4 +1,5 @@
-"""What becomes of files that cannot be read: they are put aside, so that the rest can be used."""
+"""The quarantine for damaged files: they are put aside, so that the rest of the store can be
+used."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class FolderLock:
         self._handle = -1
 
     def take(self) -> None:
-        """Locks the folder; `ConfigError` if another process has it."""
+        """Locks the folder. Raises `ConfigError` if another process has locked it."""
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, FILE)
         if not try_lock(handle):
             os.close(handle)
@@ -32,8 +32,8 @@ class FolderLock:
         self._handle = handle
 
     def in_place(self) -> bool:
-        """Whether the folder is still the one that was locked. If someone deleted or replaced it,
-        what is written now would never be found."""
+        """Returns whether the folder is still the one that was locked. If someone deleted or
+        replaced it, what is written now would never be found."""
         return same_file(self._handle, self._path)
 
     def release(self) -> None:

@@ -98,7 +98,8 @@ _decode = msgspec.json.Decoder(FileLine).decode
 
 
 def file_name(task_id: str) -> str:
-    """A name that is safe on every file system, and plain for the ids we make ourselves."""
+    """Returns a name that is safe on every file system. For the ids that we make ourselves, it is
+    the id itself."""
     if _PLAIN.fullmatch(task_id):
         return f"{task_id}.jsonl"
     digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
@@ -106,28 +107,28 @@ def file_name(task_id: str) -> str:
 
 
 def line_of(row: Row, now: int, what: str) -> FileLine:
-    """A line with the row after a change, the time and a description."""
+    """Returns a line with the row after a change, the time and a description."""
     at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds")
     return FileLine(at=at, what=what, row=row)
 
 
 def entries_out(entries: Iterable[Stamped]) -> list[FileEntry]:
-    """The events of a write, as a line holds them."""
+    """Returns the events of a write, as a line holds them."""
     return [FileEntry(entry.seq, entry.at, entry.event) for entry in entries]
 
 
 def entries_in(line: FileLine) -> list[Stamped]:
-    """The events of a line, as a log holds them."""
+    """Returns the events of a line, as a log holds them."""
     row = line.row
     return [Stamped(row.task_id, row.context_id, e.seq, e.at, e.event) for e in line.events]
 
 
 def line_out(line: FileLine) -> bytes:
-    """The bytes of a line; `StoreError` if it cannot be encoded."""
+    """Returns the bytes of a line. Raises `StoreError` if it cannot be encoded."""
     try:
         data = _encode(line)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"This cannot be kept: {error}.") from error
+        raise StoreError(f"This cannot be stored: {error}.") from error
     return b'%b%b%08x"}\n' % (data[:-1], _CHECK, zlib.crc32(data))
 
 
@@ -159,7 +160,8 @@ def _quote(message: Message) -> str:
 
 
 def last_line(path: Path) -> FileLine | None:
-    """The last line of a file, without reading the rest; None if it is torn or damaged."""
+    """Returns the last line of a file, without reading the rest, or None if it is torn or
+    damaged."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         tail = b""
@@ -174,7 +176,7 @@ def last_line(path: Path) -> FileLine | None:
 
 
 def read_lines(path: Path) -> list[FileLine]:
-    """All lines of a finished task's file, up to the first that is damaged."""
+    """Returns all lines of a finished task's file, up to the first that is damaged."""
     data = path.read_bytes()
     found, good = _parse(data)
     if good < len(data):
@@ -183,7 +185,7 @@ def read_lines(path: Path) -> list[FileLine]:
 
 
 def read_whole(path: Path) -> list[FileLine]:
-    """All lines of a file; `OSError` if any is damaged."""
+    """Returns all lines of a file. Raises `OSError` if any is damaged."""
     data = path.read_bytes()
     found, good = _parse(data)
     if good < len(data) or not found:
@@ -192,7 +194,7 @@ def read_whole(path: Path) -> list[FileLine]:
 
 
 def recover_lines(path: Path) -> list[FileLine]:
-    """All lines of a file after a crash. What was left half written is cut off."""
+    """Returns all lines of a file after a crash. What was left half written is cut off."""
     data = path.read_bytes()
     found, good = _parse(data)
     rest = data[good:]
@@ -244,7 +246,7 @@ def _parse(data: bytes) -> tuple[list[FileLine], int]:
 
 
 def _line(raw: bytes) -> FileLine | None:
-    """Decodes a line without its end; None if it is damaged."""
+    """Decodes a line without its end. Returns None if the line is damaged."""
     if raw[-_CHECKED:].startswith(_CHECK):
         known = zlib.crc32(b"}", zlib.crc32(memoryview(raw)[:-_CHECKED]))
         if raw[-10:] != b'%08x"}' % known:
@@ -261,8 +263,8 @@ def _continues(read: list[FileLine], line: FileLine) -> bool:
 
 
 def read_task(path: Path) -> TaskFile | None:
-    """Reads a task from its file; None if not even its first line was written whole, `Damaged` if
-    the file can no longer be read."""
+    """Reads a task from its file. Returns None if not even its first line was written completely.
+    Raises `Damaged` if the file can no longer be read."""
     last = last_line(path)
     found: list[FileLine] = []
     if last is None or not last.row.final:
@@ -304,14 +306,14 @@ def _key(line: FileLine) -> tuple[Key | None, bytes | None]:
 
 
 def only_agent(found: Iterable[TaskFile]) -> str:
-    """The agent that all these tasks belong to; empty if there are several."""
+    """Returns the agent that all these tasks belong to, or an empty text if there are several."""
     names = {each.kept.row.agent for each in found} - {""}
     return names.pop() if len(names) == 1 else ""
 
 
 def name_agent(found: TaskFile, agent: str) -> None:
-    """Brings a hidden task of an older version up to date, which had an empty name instead of its
-    agent. It is given to the only agent that has used the folder."""
+    """Migrates a hidden task of an older version, which stored an empty name instead of the agent.
+    The task is given to the only agent that has used the folder."""
     kept = found.kept
     if not kept.row.agent:
         kept.row = replace(kept.row, agent=agent, hidden=True)

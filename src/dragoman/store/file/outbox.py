@@ -30,7 +30,7 @@ class FileOutbox:
         self._folder = folder
 
     def path(self, task_id: str) -> Path:
-        """The file with the webhooks of a task."""
+        """Returns the file with the webhooks of a task."""
         return (self._folder / file_name(task_id)).with_suffix(".json")
 
     def recover(
@@ -59,7 +59,8 @@ class FileOutbox:
 
 
 def content(cursors: Iterable[HookCursor]) -> bytes:
-    """The file for the webhooks of one task; empty if there are none."""
-    # One line for each webhook reads better than one for all.
+    """Returns the content of the file for the webhooks of one task; it is empty if there are
+    none."""
+    # One line for each webhook is easier to read than one for all.
     lines = [_encode(cursor) for cursor in cursors]
     return b"[" + b",\n ".join(lines) + b"]\n" if lines else b""

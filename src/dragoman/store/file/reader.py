@@ -1,4 +1,4 @@
-"""Reads finished tasks of a file store from their files, when someone asks for them."""
+"""Reads finished tasks of a file store from their files, when they are requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .format import entries_in, file_name, last_line, read_lines
 log = Logger("store")
 
 RECENT = 16
-"""How many logs stay decoded, so that reading one page by page is not quadratic."""
+"""The number of logs that stay decoded, so that reading a log page by page is not quadratic."""
 
 
 class FileReader:
@@ -25,11 +25,11 @@ class FileReader:
         self._recent: dict[str, list[Stamped]] = {}
 
     async def tasks(self, task_ids: list[str]) -> list[Task | None]:
-        """The tasks as they ended; None for one whose file is gone or damaged."""
+        """Returns the tasks as they ended, or None for one whose file is gone or damaged."""
         return await asyncio.to_thread(self._tasks, task_ids)
 
     async def log(self, task_id: str) -> list[Stamped]:
-        """All events of a task; empty if its file is gone."""
+        """Returns all events of a task, or none if its file is gone."""
         entries = self._recent.get(task_id)
         if entries is None:
             entries = self._recent[task_id] = await asyncio.to_thread(self._log, task_id)

@@ -60,7 +60,7 @@ class FileRegistry(MemoryRegistry):
         return [each.name for each in dropped]
 
     async def _save(self, entry: RegistryEntry | None) -> bool:
-        """Writes an entry to its file; False if there is none."""
+        """Writes an entry to its file. Returns False if there is no entry."""
         if entry is not None:
             await self._replace(self._folder / f"{entry.name}.json", msgspec.json.encode(entry))
         return entry is not None

@@ -1,6 +1,7 @@
 """Sessions of a file store: one small JSON file for each, replaced as a whole.
 
-Only one process uses the folder, so its memory is what counts. The files are for the next one.
+Only one process uses the folder, so the sessions in its memory are the valid ones. The files are
+for the next process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class FileSessions(MemorySessions):
         self._folder, self._replace = folder, put
 
     def recover(self, damaged: Quarantine) -> None:
-        """Reads all files. Sessions that have ended meanwhile go with the next change."""
+        """Reads all files. Sessions that have ended in the meantime are dropped with the next
+        change."""
         clean_folder(self._folder)
         said: dict[bytes, int] = {}
         self._open.clear()

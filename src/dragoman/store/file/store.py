@@ -126,8 +126,8 @@ class FileStore(MemoryStore):
         return super()._put(live, row, what, said)
 
     async def _commit(self, change: Awaitable[R]) -> R:
-        """The result of a change in memory, once its lines are on the disk."""
-        # The change never suspends, so these lines are its own and nobody else's.
+        """Returns the result of a change in memory, once its lines are on the disk."""
+        # The change never suspends, so no other change can have added one of these lines.
         result = await change
         landing, self._unwritten = self._unwritten, []
         for future in landing:
@@ -135,7 +135,8 @@ class FileStore(MemoryStore):
         return result
 
     def _restore(self, task_id: str, path: Path) -> None:
-        """Goes back to what the disk says: a change and all that built on it did not happen."""
+        """Restores a task from its file, because a change could not be written: that change, and
+        all later ones of the task, did not happen."""
         self._tasks.forget(task_id)
         try:
             found = read_task(path)
@@ -214,8 +215,8 @@ class FileStore(MemoryStore):
         return Idempotency(key[-1], self._tasks.keys[key][1])
 
     def _after_append(self, row: Row, done: Done, error: Exception | None) -> None:
-        """Makes events due to webhooks, once they are on the disk: nobody may hear of an event
-        that a crash could still take back."""
+        """Makes events due to webhooks, once they are on the disk: no receiver may learn of an
+        event that a crash could still take back."""
         if error is None:
             self._outbox.grow(row.task_id, row.last_seq, self._clock())
         done(error)
@@ -269,7 +270,7 @@ class FileStore(MemoryStore):
         return self._tasks.row(scope, task_id), self._kept(task_id)
 
     def _kept(self, task_id: str) -> Task | None:
-        """The task, unless its file must be read for it."""
+        """Returns the task, unless its file must be read for it."""
         live = self._live.get(task_id)
         if live is not None:
             return live.task()
@@ -284,7 +285,7 @@ class FileStore(MemoryStore):
         return Page(page, entries[after : after + limit])
 
     async def _read_kept(self, scope: Scope, task_id: str, after: int, limit: int) -> Page | Row:
-        """The page, or only the row if the file must be read for the events."""
+        """Returns the page, or only the row if the file must be read for the events."""
         row = self._tasks.row(scope, task_id)
         live = self._live.get(task_id)
         if live is not None:
@@ -377,7 +378,8 @@ class FileStore(MemoryStore):
     async def erase(self, task_ids: list[str]) -> int:
         known = [task_id for task_id in task_ids if task_id in self._tasks]
         for task_id in known:
-            # Out of memory first: what the run still says is then refused, and makes no new file.
+            # The task is removed from memory first, so that later writes of its run are refused
+            # and do not create the file again.
             hooked = self._drop(task_id)
             self._reader.forget(task_id)
             await self._files.delete(task_id)

@@ -22,7 +22,7 @@ from .format import FileLine, TaskFile, file_name, last_line, read_task, read_wh
 from .writer import FileState, FileWriter, clean_folder
 
 BATCH = 512
-"""How many changes share one write at most."""
+"""The maximum number of changes that share one write."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +73,7 @@ class TaskFiles:
         """Adds a line to the file of its task, and wipes the inputs with these numbers."""
         file, landed = self._expect(line, done)
         if wipe:
-            # Credentials must not stay in a file: the lines that hold them are written anew.
+            # Credentials must not stay in a file, so the lines that hold them are rewritten.
             self._thread.submit(FileWriter.rewrite, (file, partial(_wipe, line, wipe)), landed)
         else:
             self._thread.submit(FileWriter.write, (file, line), landed)
@@ -134,8 +134,8 @@ class TaskFiles:
         await self._thread.ask(FileWriter.replace, (path, data))
 
     async def observe(self, look: Callable[P, Awaitable[R]], *args: P.args, **kw: P.kwargs) -> R:
-        """The result of a look at the memory, once everything that it shows is on the disk. If
-        something failed to get there, it looks again: what it saw has been taken back."""
+        """Reads from memory, and returns the result once everything that it shows is on the disk.
+        If a write has failed, it reads again, because the change has been taken back."""
         while True:
             failures = self._failures
             seen = await look(*args, **kw)
@@ -146,7 +146,7 @@ class TaskFiles:
 
 
 def _wipe(line: FileLine, numbers: tuple[int, ...], path: Path) -> list[FileLine]:
-    """All lines of a file without the content of some inputs, and one more line."""
+    """Returns all lines of a file without the content of some inputs, and one more line."""
     found = read_whole(path)
     for old in found:
         if old.said is not None and old.said.n in numbers:
@@ -155,7 +155,7 @@ def _wipe(line: FileLine, numbers: tuple[int, ...], path: Path) -> list[FileLine
 
 
 def _keep_last(path: Path) -> list[FileLine]:
-    """The line that ended a task, without its events."""
+    """Returns the line that ended a task, without its events."""
     last = last_line(path)
     if last is None:
         raise OSError(f"{path} is damaged: its last line")

@@ -58,13 +58,13 @@ class FileWriter:
             try:
                 job.apply(self, job.argument)
             except Exception as error:
-                # No error may end the thread: everyone who waits for it would wait for ever.
+                # No error may end the thread: every caller that waits for it would wait forever.
                 self._errors[number] = _failure(error)
         for file in list(self._waiting):
             self._flush(file)
         self._settle()
         if not self._in_place():
-            # The writes succeeded, but in a folder that nobody will ever look into.
+            # The writes succeeded, but in a folder that nobody will ever open again.
             gone = OSError(f"{self._folder} was deleted or replaced while it was in use")
             self._fail(list(range(len(jobs))), _failure(gone))
         outcomes: list[Outcome] = [(job, None, self._errors.get(n)) for n, job in enumerate(jobs)]
@@ -103,7 +103,7 @@ class FileWriter:
         file, line, path, hooks = argument
         try:
             # The webhooks come first. If we crash in between, webhooks without a task are removed
-            # at the next start; a task without its webhooks would never tell anyone.
+            # at the next start; a task without its webhooks would never notify anyone.
             self.replace((path, hooks))
         except OSError:
             file.broken = True
@@ -128,7 +128,7 @@ class FileWriter:
         self._errors[self._now] = error
 
     def wait(self, _: None) -> None:
-        """Does nothing. When it is done, so is everything that was handed over before it."""
+        """Does nothing. Jobs run in order, so when this one is done, all earlier ones are."""
 
     # Files.
 
@@ -148,8 +148,8 @@ class FileWriter:
                 _write_all(handle, b"".join(data for _, data in waiting))
                 os.fsync(handle)
             except OSError:
-                # A line that was not acknowledged must not come back later. It may stand there in
-                # part, or whole without having reached the disk.
+                # A line that was not acknowledged must not appear later. The file may hold a part
+                # of it, or all of it without having reached the disk.
                 os.ftruncate(handle, size)
                 raise
             finally:
@@ -180,10 +180,10 @@ class FileWriter:
             self._errors.setdefault(number, error)
 
     def maintain(self) -> None:
-        """There is nothing to look after."""
+        """Does nothing, because files need no maintenance."""
 
     def close(self) -> None:
-        """Nothing is open between two batches."""
+        """Does nothing, because no file stays open between two batches."""
 
 
 def clean_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ Group = tuple[str, str, str, State]
 """Tenant, principal, agent and state."""
 
 Place = tuple[int, str]
-"""Where a task stands in a list: the time of its status, and its id."""
+"""The position of a task in a list: the time of its status, and its id."""
 
 
 class Archive:
@@ -26,7 +26,7 @@ class Archive:
         self.limit = limit
         self.tasks: dict[str, FrozenTask] = {}
         self._groups: dict[Group, int] = {}
-        """How many tasks there are of each group."""
+        """The number of tasks in each group."""
         self._newest = 0
         self._disorder = 0
         """By how many milliseconds at most the status time of a task may be later than that of a
@@ -56,9 +56,8 @@ class Archive:
         return frozen
 
     def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:
-        """The places of the newest tasks that match, in any order, and how many match in all.
-
-        Goes back from the newest task, and no further than it must."""
+        """Returns the places of the newest tasks that match, in any order, and how many match in
+        all. It goes back from the newest task, and no further than necessary."""
         fitting = sum(
             count
             for (tenant, principal, agent, state), count in self._groups.items()
@@ -90,8 +89,8 @@ class Archive:
     def old(
         self, agent: str, events_before: int, tasks_before: int, limit: int, outbox: MemoryOutbox
     ) -> tuple[list[str], list[str]]:
-        """The tasks of an agent that must lose their log, and those that must go, oldest first.
-        A task of which a webhook has not been told everything stays."""
+        """Returns the tasks of an agent whose logs must be deleted, and those that must be deleted
+        altogether, oldest first. A task with undelivered events for a webhook stays."""
         shrink: list[str] = []
         go: list[str] = []
         for task_id, frozen in self.tasks.items():
@@ -110,7 +109,7 @@ class Archive:
         return shrink, go
 
     def count_by_state(self, agent: str) -> Counter[str]:
-        """How many tasks of an agent are in each state."""
+        """Returns how many tasks of an agent are in each state."""
         counted: Counter[str] = Counter()
         for (_, _, name, state), count in self._groups.items():
             if name == agent:
@@ -119,7 +118,7 @@ class Archive:
 
 
 def fits(row: Row, scope: Scope, which: Filter) -> bool:
-    """Whether a task belongs in a list, on any page of it."""
+    """Returns whether a task belongs in a list, on any page of it."""
     return (
         row.belongs_to(scope)
         and not row.hidden

@@ -1,4 +1,4 @@
-"""The outbox in memory: how far each webhook has been told the log of its task.
+"""The outbox in memory: how much of a task's log has been delivered to each of its webhooks.
 
 The rules are in `store/outbox.py`.
 """
@@ -39,7 +39,7 @@ class MemoryOutbox:
         self.keep(rules.begin(self.number(), hook, scope, sent=sent, last=last, now=now))
 
     def number(self) -> int:
-        """The number of a new webhook."""
+        """Returns the number of a new webhook."""
         self._n += 1
         return self._n
 
@@ -54,7 +54,7 @@ class MemoryOutbox:
             self._due.discard(cursor.n)
 
     def of(self, task_id: str) -> list[HookCursor]:
-        """The cursors of a task's webhooks, oldest first."""
+        """Returns the cursors of a task's webhooks, oldest first."""
         return [self._cursors[n] for n in sorted(self.tasks.get(task_id, {}).values())]
 
     def grow(self, task_id: str, last: int, now: int) -> None:
@@ -63,7 +63,7 @@ class MemoryOutbox:
             self.keep(rules.grow(cursor, last, now))
 
     def drop(self, task_id: str, hook_ids: Iterable[str] | None = None) -> bool:
-        """Forgets some webhooks of a task, or all of them; whether there were any."""
+        """Forgets some webhooks of a task, or all of them. Returns whether there were any."""
         hooks = self.tasks.get(task_id, {})
         gone = [
             hook_id
@@ -102,7 +102,7 @@ class MemoryOutbox:
         return found
 
     def agents_due(self, now: int) -> frozenset[str]:
-        """The agents with deliveries that are due."""
+        """Returns the agents with deliveries that are due."""
         cursors = (self._cursors[n] for n in self._due)
         return frozenset(cursor.scope.agent for cursor in cursors if cursor.due_at <= now)
 
@@ -116,7 +116,8 @@ class MemoryOutbox:
             self._cursors[n] = replace(cursor, due_at=max(least, cursor.due_at - by))
 
     def change(self, id: int, rule: Rule, now: int) -> str:
-        """Applies a rule to the webhook of a delivery; the id of its task if anything changed."""
+        """Applies a rule to the webhook of a delivery. Returns the id of its task if anything
+        changed."""
         n, seq = rules.split_id(id)
         before = self._cursors.get(n)
         after = rule(before, seq, now) if before is not None else None
@@ -126,7 +127,7 @@ class MemoryOutbox:
         return after.hook.task_id
 
     def deliveries(self, *, dead: bool, limit: int, agent: str | None) -> list[Delivery]:
-        """The deliveries on their way, or the dead letters, as `Store.outbox` promises."""
+        """Returns the deliveries on their way, or the dead letters, as `Store.outbox` promises."""
         cursors = (
             cursor
             for n in sorted(self._cursors)
@@ -138,9 +139,9 @@ class MemoryOutbox:
         return sorted(letters, key=lambda one: (one.dead_at, one.id))[:limit]
 
     def holds_task(self, task_id: str) -> bool:
-        """Whether something of a task is still on its way, so that the task must stay."""
+        """Returns whether something of a task is still on its way, so that the task must stay."""
         return any(cursor.due_at for cursor in self.of(task_id))
 
     def holds_log(self, task_id: str) -> bool:
-        """Whether something of a task was not delivered, so that its events must stay."""
+        """Returns whether something of a task was not delivered, so that its events must stay."""
         return any(cursor.due_at or cursor.letters for cursor in self.of(task_id))

@@ -13,11 +13,11 @@ from ..task_row import Row
 from ..writes import Input, Record
 
 Key = tuple[str, str, str, str]
-"""Agent, tenant, principal, and the idempotency key the caller chose."""
+"""Agent, tenant, principal, and the idempotency key that the caller chose."""
 
 
 class LiveTask(Struct):
-    """A task that is not finished. Most never need more than the first three fields."""
+    """A task that is not finished. Most tasks never need more than the first three fields."""
 
     row: Row
     log: list[bytes]
@@ -30,7 +30,7 @@ class LiveTask(Struct):
     """The keys of later messages."""
 
     def task(self) -> Task:
-        """The task as it stands. Only the events since the last call are added up."""
+        """Returns the task as it stands. Only the events since the last call are added up."""
         fold = self.fold
         if fold is None:
             fold = self.fold = Fold(self.row.task_id, self.row.context_id)

@@ -25,7 +25,7 @@ class MemoryRegistry:
     def _keep(self, entry: RegistryEntry) -> RegistryEntry:
         """Stores an entry as the latest change."""
         self._revision += 1
-        # At the end of the dictionary, which is therefore in the order of the changes.
+        # The entry moves to the end of the dictionary, which therefore is in the order of changes.
         self._entries.pop(entry.name, None)
         kept = self._entries[entry.name] = replace(entry, revision=self._revision)
         return kept

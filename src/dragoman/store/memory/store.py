@@ -35,7 +35,7 @@ from .sessions import MemorySessions
 from .task_table import TaskTable
 
 FINISHED_LIMIT = 250_000
-"""How many finished tasks are kept; the oldest go first."""
+"""The maximum number of finished tasks that are kept; the oldest are dropped first."""
 
 
 class MemoryStore(OutboxCalls):
@@ -160,7 +160,8 @@ class MemoryStore(OutboxCalls):
             return Fenced(task_id=write.claim.task_id)
         try:
             row = rules.append(live.row, write)
-            # Encoded before anything changes, so that what cannot be encoded is refused whole.
+            # It is encoded before anything changes, so that a write that cannot be encoded is
+            # refused as a whole.
             piece = pack(write.entries) if write.entries else b""
             task = pack(write.ended) if write.ended is not None else b""
         except (DragomanError, Unheard) as error:
@@ -191,7 +192,7 @@ class MemoryStore(OutboxCalls):
         return row
 
     def _drop(self, task_id: str) -> bool:
-        """Forgets a task and its webhooks; whether it had webhooks."""
+        """Forgets a task and its webhooks. Returns whether it had webhooks."""
         self._tasks.forget(task_id)
         return self._outbox.drop(task_id)
 
@@ -239,7 +240,7 @@ class MemoryStore(OutboxCalls):
         if live.inputs is None:
             live.inputs = []
         live.inputs.append(said)
-        # No word of the message itself: it may be a secret that is wiped later.
+        # The message itself is not quoted: it may be a secret that is wiped later.
         what = "the caller answered" if said.question else "the caller said more"
         return self._put(live, row, what, said)
 
@@ -351,7 +352,8 @@ class MemoryStore(OutboxCalls):
     async def _old(
         self, agent: str, events_ms: int, tasks_ms: int, limit: int
     ) -> tuple[list[str], list[str]]:
-        """The finished tasks that must lose their log, and those that must go, oldest first."""
+        """Returns the finished tasks whose logs must be deleted, and those that must be deleted
+        altogether, oldest first."""
         now = self._clock()
         return self._tasks.archive.old(agent, now - events_ms, now - tasks_ms, limit, self._outbox)
 
@@ -380,5 +382,5 @@ class MemoryStore(OutboxCalls):
 
 
 def _is_expired(row: Row, now: int) -> bool:
-    """Whether a task has waited for its caller for too long."""
+    """Returns whether a task has waited for its caller for too long."""
     return 0 < row.expires_at <= now and row.state in WAITING and row.resting

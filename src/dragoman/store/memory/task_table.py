@@ -18,7 +18,8 @@ class ContextIndex:
     (ADR 0012), so the first task needs no entry, and most contexts never have another one."""
 
     def __init__(self) -> None:
-        # A bare id costs the garbage collector nothing, a dict does; few contexts have several.
+        # The value is a bare id if there is only one, as in most contexts: unlike a dict, it costs
+        # the garbage collector nothing.
         self._tasks: dict[str, str | dict[str, None]] = {}
 
     def add(self, row: Row) -> None:
@@ -42,7 +43,7 @@ class ContextIndex:
             self._tasks.pop(row.context_id, None)
 
     def later_tasks(self, context_id: str) -> Iterable[str]:
-        """The ids of the tasks of a context, without a task that has its id."""
+        """Returns the ids of the tasks of a context, without a task that has its id."""
         known = self._tasks.get(context_id, ())
         return (known,) if isinstance(known, str) else known
 
@@ -59,23 +60,23 @@ class TaskTable:
         self._contexts = ContextIndex()
 
     def __contains__(self, task_id: object) -> bool:
-        """Whether there is such a task, in any scope."""
+        """Returns whether there is such a task, in any scope."""
         return task_id in self.live or task_id in self.finished
 
     def row_of(self, task_id: str) -> Row:
-        """The row of a task, in any scope."""
+        """Returns the row of a task, in any scope."""
         return (self.live.get(task_id) or self.finished[task_id]).row
 
     def row(self, scope: Scope, task_id: str) -> Row:
-        """The row of a task; `TaskNotFound` if it does not exist in this scope."""
+        """Returns the row of a task. Raises `TaskNotFound` if it does not exist in this scope."""
         kept = self.live.get(task_id) or self.finished.get(task_id)
         if kept is None or not kept.row.belongs_to(scope):
             raise TaskNotFound(task_id=task_id)
         return kept.row
 
     def add(self, kept: LiveTask | FrozenTask, digest: bytes | None) -> str:
-        """Adds a task and the digest that belongs to its key; the id of the finished task that
-        had to make room for it, or empty."""
+        """Adds a task and the digest that belongs to its key. Returns the id of the finished task
+        that was dropped to make room for it, or an empty text."""
         row = kept.row
         task_id = row.task_id
         if kept.key is not None and digest is not None:
@@ -88,8 +89,8 @@ class TaskTable:
         return self.finish(kept)
 
     def finish(self, frozen: FrozenTask) -> str:
-        """Moves a task that has ended to the finished ones; the id of the one that had to make
-        room for it, or empty."""
+        """Moves a task that has ended to the finished ones. Returns the id of the task that was
+        dropped to make room for it, or an empty text."""
         self.live.pop(frozen.row.task_id, None)
         self.archive.add(frozen)
         full = len(self.finished) > self.archive.limit
@@ -105,7 +106,7 @@ class TaskTable:
             self._contexts.remove(kept.row)
 
     def rows(self, context_id: str | None = None) -> Iterator[Row]:
-        """The rows of all tasks, or of those in a context."""
+        """Yields the rows of all tasks, or of those in a context."""
         if not context_id:
             for live in self.live.values():
                 yield live.row
@@ -118,7 +119,7 @@ class TaskTable:
             yield self.row_of(task_id)
 
     def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:
-        """The places of the tasks that match, newest first, and how many match in all."""
+        """Returns the places of the tasks that match, newest first, and how many match in all."""
         if which.context_id:
             rows = [row for row in self.rows(which.context_id) if fits(row, scope, which)]
         else:
@@ -134,11 +135,11 @@ class TaskTable:
         return nlargest(limit, places), total
 
     def count_unfinished(self, scope: Scope) -> int:
-        """How many tasks of a caller have not ended."""
+        """Returns how many tasks of a caller have not ended."""
         return sum(fits(live.row, scope, Filter()) for live in self.live.values())
 
     def count_by_state(self, agent: str) -> dict[str, int]:
-        """How many tasks of an agent are in each state, and how many are runnable."""
+        """Returns how many tasks of an agent are in each state, and how many are runnable."""
         counted = self.archive.count_by_state(agent)
         counted["runnable"] = 0
         for live in self.live.values():

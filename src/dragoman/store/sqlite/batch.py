@@ -1,8 +1,8 @@
-"""The rows that the writer remembers, and what the batch of jobs at hand will write.
+"""The writer's cache of rows, and the changes of the current batch of jobs.
 
 Every job of a batch reads rows through this cache and leaves its changes here. They reach the
 database with one `executemany` per table when the batch is over. A task that is created, changed
-and ended within one batch is thereby written once, which is what makes a quick task cheap.
+and ended within one batch is therefore written only once, which makes a quick task cheap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import statements as sql
 from .outbox import SqliteOutbox
 
 CACHE = 8192
-"""How many rows are remembered between two batches at most."""
+"""The maximum number of rows that are remembered between two batches."""
 
 INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
 _INSERT_PIECE = "INSERT INTO piece (task_id, seq, final, body) VALUES (?, ?, ?, ?)"
@@ -54,7 +54,7 @@ class WriteBatch:
     # Reading.
 
     def row(self, task_id: str) -> Row | None:
-        """The row of a task, with the changes of this batch."""
+        """Returns the row of a task, with the changes of this batch."""
         row = self._rows.get(task_id)
         if row is None:
             found = self._db.execute(sql.BY_ID, (task_id,)).fetchone()
@@ -64,7 +64,7 @@ class WriteBatch:
         return row
 
     def is_new(self, task_id: str) -> bool:
-        """Whether this batch has created the task."""
+        """Returns whether this batch has created the task."""
         return task_id in self._new
 
     # Changes.

@@ -17,14 +17,14 @@ FOLDED = 4000
 """The number of pages (16 MB) at which SQLite folds the write-ahead log into the database."""
 PAGE = 4096
 LARGE = 2 * FOLDED * PAGE
-"""The bytes of the write-ahead log at which we fold it ourselves. SQLite cannot while anyone reads,
-so under steady load its log would grow without end."""
+"""The bytes of the write-ahead log at which we fold it ourselves. SQLite cannot fold it while a
+connection reads, so under steady load the log would grow without end."""
 LOOK = 0.25
-"""The seconds between two looks at the write-ahead log."""
+"""The seconds between two checks of the write-ahead log."""
 PATIENCE = 1.0
 """The seconds for which commits may be held up while readers finish, so that it can be folded."""
 AGAIN = 10.0
-"""The seconds until the next try, if they did not finish."""
+"""The seconds until the next attempt, if the readers did not finish."""
 
 
 class Missing(sqlite3.OperationalError):
@@ -32,8 +32,9 @@ class Missing(sqlite3.OperationalError):
 
 
 def make_private(path: Path) -> None:
-    """Makes the file before SQLite does, so that only its owner can read it, or takes from others
-    the access that an older version gave them. SQLite gives the files beside it the same mode."""
+    """Creates the file before SQLite does, so that only its owner can read it. If it exists,
+    removes the access of other users, which an older version granted. SQLite gives the files beside
+    it the same mode."""
     try:
         # An existing file must not be opened here: closing it would release the locks that other
         # connections of this process hold (a rule of POSIX locks).
@@ -53,7 +54,7 @@ class DiskFile:
         self._path, self._wal = str(path), f"{path}-wal"
         self._known = {name: _identity(_stat(name)) for name in (self._path, self._wal)}
         self._whole = True
-        """Whether the write-ahead log was in place at the last look."""
+        """Whether the write-ahead log was in place at the last check."""
         self._look_at = 0.0
         self._try_at = 0.0
         self.secrets = False
@@ -65,13 +66,13 @@ class DiskFile:
             raise Missing(f"{self._path} was deleted or replaced while it was in use")
 
     def look(self, db: sqlite3.Connection, busy: float) -> None:
-        """Looks at the write-ahead log now and then, and empties it if it is too large or holds
-        secrets. `busy` is the usual time-out of the connection in seconds."""
+        """Checks the write-ahead log from time to time, and empties it if it is too large or holds
+        secrets. `busy` is the usual timeout of the connection in seconds."""
         now = time.monotonic()
         if now < self._look_at and not self.secrets:
             return
         self._look_at = now + LOOK
-        found = _stat(self._wal)  # only once, since the file may go at any moment
+        found = _stat(self._wal)  # only once, because the file may disappear at any moment
         self._whole = _identity(found) == self._known[self._wal]
         if now < self._try_at or not self._whole:
             return

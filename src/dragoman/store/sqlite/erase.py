@@ -16,7 +16,7 @@ _STATE = "SELECT task_id, hidden, agent, tenant, principal, state FROM task WHER
 
 
 def find_in_all_scopes(db: sqlite3.Connection, which: AdminFilter, limit: int) -> list[Row]:
-    """The tasks of all callers that match a filter, oldest first."""
+    """Returns the tasks of all callers that match a filter, oldest first."""
     wanted = [(name, value) for name in _NAMED if (value := getattr(which, name)) is not None]
     tests = [f"{name} = ?" for name, _ in wanted]
     values: list[object] = [value for _, value in wanted]
@@ -27,7 +27,7 @@ def find_in_all_scopes(db: sqlite3.Connection, which: AdminFilter, limit: int) -
         tests.append("ended > 0 AND status_at < ?")
         values.append(which.ended_before)
     where = f"WHERE {' AND '.join(tests)} " if tests else ""
-    # The query holds only words of this file; the values of the filter are bound.
+    # The text of the query comes from this file alone; the values of the filter are bound.
     query = f"{sql.ALL}{where}ORDER BY created_at, task_id LIMIT ?"
     found = db.execute(query, (*values, limit)).fetchall()
     return [sql.row_in(row) for row in found]

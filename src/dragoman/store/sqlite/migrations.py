@@ -1,4 +1,4 @@
-"""Brings a SQLite file to the layout that this code knows.
+"""Migrates a SQLite file to the layout that this code knows.
 
 Each layout is a numbered `.sql` file, and `user_version` is the number of the last one that ran. A
 step and its number are one transaction, so a crash leaves the old layout or the new one. A file
@@ -19,7 +19,7 @@ APPLICATION = 0x44524147
 
 
 def scripts() -> list[tuple[int, str]]:
-    """The number and the statements of every layout, oldest first."""
+    """Returns the number and the statements of every layout, oldest first."""
     folder: Traversable = files("dragoman.store.sqlite") / "sql"
     found = [
         (int(file.name.partition("_")[0]), file.read_text(encoding="utf-8"))
@@ -63,7 +63,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check_owner(connection: sqlite3.Connection, path: str) -> None:
-    """`ConfigError` if the tables in the file are not ours. An empty file may become ours."""
+    """Raises `ConfigError` if the tables in the file are not ours. An empty file may become
+    ours."""
     mark = int(connection.execute("PRAGMA application_id").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
     if tables and mark != APPLICATION:
@@ -71,8 +72,8 @@ def _check_owner(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script. `executescript` cannot be used: it commits the transaction in
-    which the step runs."""
+    """Yields the statements of a script. `executescript` cannot be used: it commits the transaction
+    in which the step runs."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,4 +1,4 @@
-"""The outbox in a SQLite file: how far each webhook has been told the log of its task.
+"""The outbox in a SQLite file: how much of a task's log has been delivered to each of its webhooks.
 
 The rules are in `store/outbox.py`. What is here runs on the connection that it is given, inside the
 transaction of its caller.
@@ -34,7 +34,7 @@ _MOVING = tuple(
 )
 _LETTER = Letter.__struct_fields__
 
-# Names of columns are ours; whatever comes from outside is bound.
+# The names of the columns are our own; every value from outside is bound.
 _SELECT = f"""
 SELECT n, body, hook.tenant, hook.principal, hook.agent, last_seq,
   {", ".join(f"hook.{name}" for name in _MOVING)} FROM hook JOIN task USING (task_id) """  # noqa: S608
@@ -90,8 +90,8 @@ class SqliteOutbox:
     # Beside the writes of tasks.
 
     def look(self, task_id: str) -> None:
-        """Notes whether a task that enters the writer's cache has webhooks, so that an append to
-        one that has none need not ask."""
+        """Notes whether a task that enters the writer's cache has webhooks, so that an append to a
+        task without any needs no query."""
         if self._db.execute("SELECT 1 FROM hook WHERE task_id = ?", (task_id,)).fetchone():
             self.tasks.add(task_id)
 
@@ -128,7 +128,7 @@ class SqliteOutbox:
             self._db.execute("DELETE FROM hook WHERE n = ?", number)
 
     def _task(self, scope: Scope, task_id: str) -> tuple[int, int]:
-        """The length of a task's log, and whether the task has ended."""
+        """Returns the length of a task's log, and whether the task has ended."""
         found = self._db.execute(_TASK, (task_id, *_owner(scope))).fetchone()
         if found is None:
             raise TaskNotFound(task_id=task_id)
@@ -144,9 +144,9 @@ class SqliteOutbox:
         deliveries: list[Delivery] = []
         looking = True
         while looking and len(deliveries) < limit:
-            # The query leaves out full bulkheads, but one may fill up while we go through what it
-            # found. We then look again, for deliveries that come later and go elsewhere. A look
-            # that changes nothing is the last one, since the next would find the same.
+            # The query leaves out full bulkheads, but one may fill up while we process its
+            # results. We then query again, for later deliveries to other hosts. A query that
+            # changes nothing is the last one, because the next would return the same.
             refused = changed = False
             for number in self._ready(agent, now, limit - len(deliveries), bulkheads):
                 cursor = self._cursor_in(self._db.execute(_BY_N, number).fetchone())
@@ -173,7 +173,7 @@ class SqliteOutbox:
         return self._db.execute(_READY, (agent, now, *map(_json_text, full), limit)).fetchall()
 
     def settle(self, id: int, rule: Rule) -> bool:
-        """Applies a rule to the webhook of a delivery; whether that changed anything."""
+        """Applies a rule to the webhook of a delivery. Returns whether that changed anything."""
         n, seq = rules.split_id(id)
         found = self._db.execute(_BY_N, (n,)).fetchone()
         if found is None:
@@ -225,7 +225,7 @@ def _owner(scope: Scope) -> tuple[str, str, str]:
 
 
 def _json_text(value: object) -> str:
-    # As text: newer versions of SQLite take a blob for their own binary form of JSON.
+    # It must be text: newer versions of SQLite take a blob for their own binary form of JSON.
     return _json.encode(value).decode()
 
 

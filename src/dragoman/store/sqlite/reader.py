@@ -60,7 +60,7 @@ class SqliteReader:
         except DragomanError as error:
             return job, None, error
         except Exception as error:
-            # No error may end the thread: everyone who waits for it would wait for ever.
+            # No error may end the thread: every caller that waits for it would wait forever.
             return job, None, report_unavailable("SQLite failed", error)
 
     def _rows(self, query: str, *arguments: object) -> list[Row]:
@@ -118,7 +118,7 @@ class SqliteReader:
         return sum(n for state, n in self._owner(scope) if state not in FINAL)
 
     def _owner(self, scope: Scope) -> list[tuple[str, int]]:
-        """How many tasks of a caller are in each state."""
+        """Returns how many tasks of a caller are in each state."""
         owner = (scope.agent, scope.tenant, scope.principal)
         return self._db.execute(_OF_OWNER, owner).fetchall()
 
@@ -163,11 +163,11 @@ class SqliteReader:
         return job(self._outbox)
 
     def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
-        """Does a job that reads something else than tasks."""
+        """Does a job that reads something other than tasks."""
         return job(self._db)
 
     def maintain(self) -> None:
-        """There is nothing to look after."""
+        """Does nothing, because a read connection needs no maintenance."""
 
     def close(self) -> None:
         """Closes the connection."""
@@ -175,7 +175,7 @@ class SqliteReader:
 
 
 def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
-    """The condition of a list and its values, without the place where its page begins."""
+    """Returns the condition of a list and its values, without the place where its page begins."""
     given: list[Any] = [scope.tenant, scope.principal, scope.agent]
     where = _IN_LIST
     if which.context_id:

@@ -23,7 +23,7 @@ _KEEP = """
 INSERT OR REPLACE INTO registered (name, source, owner, until, removed_at, revision, body)
 VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _NEXT = "SELECT coalesce(max(revision), 0) + 1 FROM registered"
-# The latest change stays however old it is: its revision must not be given out again.
+# The latest change is kept, however old it is: its revision must not be used again.
 _FORGET = """
 DELETE FROM registered WHERE removed_at > 0 AND removed_at <= ?
   AND revision < (SELECT max(revision) FROM registered)"""

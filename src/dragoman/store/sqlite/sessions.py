@@ -24,7 +24,7 @@ INSERT INTO session (key, agent, who, until, revoked, revision, body)
 VALUES (?, ?, ?, ?, 0, (SELECT coalesce(max(revision), 0) + 1 FROM session), ?)
 ON CONFLICT (key) DO UPDATE SET until = excluded.until, revision = excluded.revision,
   body = excluded.body WHERE revoked = 0"""
-# The latest change stays even if it has ended: its revision must not be given out again.
+# The latest change is kept even if its session has ended: its revision must not be used again.
 _SWEEP = "DELETE FROM session WHERE until <= ? AND revision < (SELECT max(revision) FROM session)"
 _COUNT = "SELECT count(*) FROM session"
 _SHRINK = """
@@ -77,7 +77,7 @@ class SqliteSessions:
         wanted = {"agent = ?": agent, "who = ?": who}
         tests = [_GOOD, *(test for test, value in wanted.items() if value is not None)]
         values = [value for value in wanted.values() if value is not None]
-        # The query holds only words of this file; the values are bound.
+        # The text of the query comes from this file alone; the values are bound.
         return _all(db, f"{_SELECT} WHERE {' AND '.join(tests)}", self._clock(), *values)
 
     async def news(self, after: int) -> list[TokenSession]:
@@ -87,7 +87,7 @@ class SqliteSessions:
 
         def job(db: sqlite3.Connection) -> int:
             found = self._named(db, agent, who)
-            for kept in found:  # one by one, since each gets a revision of its own
+            for kept in found:  # one by one, because each gets a revision of its own
                 db.execute(_REVOKE, (kept.key,))
             return len(found)
 

@@ -20,7 +20,7 @@ _COLUMNS = Row.__struct_fields__
 _FIXED = ("task_id", "context_id", "tenant", "principal", "agent", "skill", "dialect", "created_at")
 _CHANGING = tuple(name for name in _COLUMNS if name not in (*_FIXED, "hidden"))
 
-# Names of columns are ours; whatever comes from outside is bound.
+# The names of the columns are our own; every value from outside is bound.
 _INSERTED = (*_COLUMNS, "ended", "key", "digest", "log")
 INSERT = (
     f"INSERT INTO task ({', '.join(_INSERTED)}) "  # noqa: S608
@@ -40,8 +40,8 @@ EXPIRED = (
 AND state IN ('input-required', 'auth-required') AND inputs = heard
 ORDER BY expires_at, task_id LIMIT ?"""
 )
-# From one agent to the next in the index, so that a long queue of one of them costs no more than a
-# short one.
+# The query jumps from one agent to the next in the index, so a long queue of one agent costs no
+# more than a short one.
 AGENTS_DUE = """
 WITH RECURSIVE
 queued(agent) AS (
@@ -69,13 +69,13 @@ WHERE input.key = ?4 AND input.key IS NOT NULL AND agent = ?1 AND tenant = ?2 AN
 IN_CONTEXT = """task_id IN (
 SELECT task_id FROM task WHERE context_id = ? AND context_id <> task_id UNION ALL SELECT ?)
 AND context_id = ?"""
-"""Takes the context three times. The task that opened a context has its id (ADR 0012), so the index
-on contexts leaves that task out."""
+"""The condition of tasks in a context, which is bound three times. The task that opened a context
+has the id of the context (ADR 0012), so the index on contexts leaves that task out."""
 HOLDERS = "SELECT DISTINCT worker FROM task WHERE worker <> ''"
 
 INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
 
-# SQLite uses a partial index only if its condition stands in the query word for word.
+# SQLite uses a partial index only if the query repeats its condition word for word.
 GONE = """
 SELECT task_id, hidden, agent, tenant, principal, state FROM task
 WHERE ended > 0 AND agent = ? AND ended IN (1, 2) AND status_at <= ?
@@ -89,7 +89,7 @@ AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.d
 ORDER BY status_at LIMIT ?"""
 FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
 _LOG = "SELECT log FROM task WHERE task_id = ?"
-# The piece that holds the first event behind the cursor may begin before it.
+# The piece that holds the first event after the cursor may begin before the cursor.
 _PIECES = """
 SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
   (SELECT max(seq) FROM piece WHERE task_id = ?1 AND seq <= ?2), 0)
@@ -112,7 +112,8 @@ _ASKS: dict[str, Ask | None] = {"": None, **{ask.value: ask for ask in Ask}}
 
 
 def task_in(db: sqlite3.Connection, task_id: str) -> Task:
-    """The task as it stands: as it was frozen at its end, or else what its log adds up to."""
+    """Returns the task as it stands: as it was frozen at its end, or else what its log adds up
+    to."""
     frozen = db.execute(FROZEN, (task_id,)).fetchone()
     if frozen is not None:
         return unpack_task(frozen[0])
@@ -120,7 +121,7 @@ def task_in(db: sqlite3.Connection, task_id: str) -> Task:
 
 
 def log_in(db: sqlite3.Connection, task_id: str, seq: int = 1) -> Iterator[list[Stamped]]:
-    """The log of a task, piece by piece, from the piece that holds `seq`."""
+    """Yields the log of a task, piece by piece, from the piece that holds `seq`."""
     (log,) = db.execute(_LOG, (task_id,)).fetchone()
     if log is not None:
         yield unpack_piece(log)
@@ -130,7 +131,7 @@ def log_in(db: sqlite3.Connection, task_id: str, seq: int = 1) -> Iterator[list[
 
 
 def row_in(found: tuple[Any, ...]) -> Row:
-    """A row of the table as a `Row`."""
+    """Returns a row of the table as a `Row`."""
     values = dict(zip(_COLUMNS, found, strict=True))
     values["state"] = _STATES[values["state"]]
     values["asking"] = _ASKS[values["asking"]]
@@ -140,14 +141,14 @@ def row_in(found: tuple[Any, ...]) -> Row:
 
 
 def insert_values(row: Row, key: Idempotency | None, log: bytes | None) -> tuple[Any, ...]:
-    """The arguments of `INSERT`."""
+    """Returns the arguments of `INSERT`."""
     ended = 1 if row.state in FINAL else 0
     mark = (None, None) if key is None else (key.key, key.digest)
     return (*_plain(_all_of(row), _AT), ended, *mark, log)
 
 
 def update_values(row: Row) -> tuple[Any, ...]:
-    """The arguments of `UPDATE`."""
+    """Returns the arguments of `UPDATE`."""
     return (*_plain(_changing_of(row), _AT_CHANGING), 1 if row.state in FINAL else 0, row.task_id)
 
 
@@ -157,7 +158,7 @@ _changing_of = attrgetter(*_CHANGING)
 
 
 def _places(columns: tuple[str, ...]) -> tuple[int, int, tuple[int, ...]]:
-    """Where the state, the kind of question and the flags stand among some columns."""
+    """Returns where the state, the kind of question and the flags stand among some columns."""
     flags = tuple(columns.index(name) for name in _FLAGS if name in columns)
     return columns.index("state"), columns.index("asking"), flags
 
@@ -167,8 +168,8 @@ _AT_CHANGING = _places(_CHANGING)
 
 
 def _plain(found: tuple[Any, ...], at: tuple[int, int, tuple[int, ...]]) -> list[Any]:
-    """The values as plain str and int. sqlite3 looks for an adapter for every value of a subclass,
-    and bool is one, which costs more than the rest of the row."""
+    """Returns the values as plain str and int. sqlite3 looks for an adapter for every value of a
+    subclass, and bool is one, which costs more than the rest of the row."""
     values = list(found)
     state, asking, flags = at
     values[state] = values[state]._value_

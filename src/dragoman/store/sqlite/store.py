@@ -42,9 +42,10 @@ from .writer import BUSY, SqliteWriter
 R = TypeVar("R")
 
 BATCH = 512
-"""How many changes share one commit at most."""
+"""The maximum number of changes that share one commit."""
 READERS = 2
-"""How many threads read single tasks. Lists may take long, so they have a thread of their own."""
+"""The number of threads that read single tasks. Lists may take long, so they have a thread of their
+own."""
 
 _SETUP = (
     "PRAGMA synchronous = FULL",
@@ -237,7 +238,7 @@ class SqliteStore(OutboxCalls):
 
 
 def _connection(path: Path) -> sqlite3.Connection:
-    # Only the thread that gets the connection uses it, but it is made in another one.
+    # Only one thread uses the connection, but it is not the thread that creates it.
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     for pragma in _SETUP:
         connection.execute(pragma)
@@ -245,8 +246,8 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
-    """Turns the write-ahead log on. SQLite does not wait for a second process that does so at the
-    same moment, so we try again."""
+    """Turns on the write-ahead log. SQLite fails at once if another process does so at the same
+    moment, so we try again."""
     until = time.monotonic() + BUSY
     while True:
         try:

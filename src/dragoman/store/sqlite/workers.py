@@ -1,4 +1,4 @@
-"""The workers of a SQLite file, and its note of the time of day."""
+"""The workers of a SQLite file, and the latest time of day that it has recorded."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def enlist(db: sqlite3.Connection, worker: str) -> None:
 
 
 def is_enlisted(db: sqlite3.Connection, worker: str) -> bool:
-    """Whether a worker was added, and has neither ended nor been declared dead."""
+    """Returns whether a worker was added, and has neither ended nor been declared dead."""
     return db.execute(_ENLISTED, (worker,)).fetchone() is not None
 
 
 def list_workers(db: sqlite3.Connection) -> list[str]:
-    """The names of all workers."""
+    """Returns the names of all workers."""
     return [name for (name,) in db.execute("SELECT worker FROM worker")]
 
 
@@ -50,5 +50,5 @@ def note_time(db: sqlite3.Connection, now: int, hold: int) -> bool:
 
 
 def probe(db: sqlite3.Connection) -> None:
-    """Writes something without meaning."""
+    """Makes a write without effect."""
     db.execute("UPDATE clock SET probes = probes + 1")

@@ -57,7 +57,7 @@ class SqliteWriter:
         self._locks = locks
         self._version = -1
         self._changes = 0
-        """How often another process was seen to have written."""
+        """The number of times that a change by another process was noticed."""
         self._outbox = SqliteOutbox(connection, clock)
         self._batch = WriteBatch(connection, self._outbox)
         self._clean_locks = False
@@ -70,8 +70,8 @@ class SqliteWriter:
         looks = [job for job in jobs if job.apply is SqliteWriter.data_version]
         if not looks:
             return self._attempt(self._transaction, jobs)
-        # `data_version` stays out of the transaction: it must not wait for another process's lock,
-        # and must not be a change itself, which the other processes would look for in turn.
+        # `data_version` stays out of the transaction: it must not wait for the lock of another
+        # process, and must not itself be a change, which would make the other processes look.
         changes = [job for job in jobs if job.apply is not SqliteWriter.data_version]
         outcomes = self._attempt(self._peek, looks)
         return outcomes + self._attempt(self._transaction, changes) if changes else outcomes
@@ -80,8 +80,8 @@ class SqliteWriter:
         try:
             return do(jobs)
         except Exception as error:
-            # No error may end the thread: everyone who waits for it would wait for ever. One bad
-            # job must not fail the others of its batch either, so each is tried by itself.
+            # No error may end the thread: every caller that waits for it would wait forever. One
+            # bad job must not fail the others of its batch either, so each is tried separately.
             if len(jobs) > 1 and not _concerns_all(error):
                 return [outcome for job in jobs for outcome in self._attempt(do, [job])]
             failure = _failure(error)
@@ -120,13 +120,13 @@ class SqliteWriter:
         return outcomes
 
     def maintain(self) -> None:
-        """Looks after the file while no job waits."""
+        """Maintains the file while no job waits."""
         self._file.look(self._db, BUSY)
 
     def _look(self) -> None:
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
-            # The first look has no earlier one to be compared with.
+            # The first version has no earlier one to be compared with.
             self._changes += self._version != -1
             self._version = version
             self._batch.forget_rows()
@@ -138,7 +138,7 @@ class SqliteWriter:
         return row
 
     def _search(self, query: str, *arguments: object) -> list[Row]:
-        """The rows that a query finds, with the changes of this batch."""
+        """Returns the rows that a query finds, with the changes of this batch."""
         self._batch.flush()
         return [sql.row_in(found) for found in self._db.execute(query, arguments)]
 
@@ -338,8 +338,8 @@ class SqliteWriter:
 
 
 def _concerns_all(error: Exception) -> bool:
-    """Whether the file as a whole is in trouble. Otherwise a single job may be the cause: one that
-    is too large for the disk, or holds something that SQLite cannot store."""
+    """Returns whether the file as a whole is in trouble. Otherwise a single job may be the cause:
+    one that is too large for the disk, or holds something that SQLite cannot store."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_FULL
 

@@ -42,7 +42,7 @@ async def due(fixture: StoreFixture, limit: int = 99) -> list[Delivery]:
 
 
 def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
-    """The task, the webhook and the seq of each delivery."""
+    """Returns the task, the webhook and the seq of each delivery."""
     return [(one.hook.task_id, one.hook.hook_id, one.seq) for one in deliveries]
 
 

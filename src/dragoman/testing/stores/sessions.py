@@ -37,7 +37,7 @@ def session(
 
 
 def bare(found: list[TokenSession]) -> list[TokenSession]:
-    """The sessions without the revision that the store adds."""
+    """Returns the sessions without the revision that the store adds."""
     return [replace(one, revision=0) for one in found]
 
 

@@ -209,6 +209,13 @@ class LinkedAgent:
             async for batch in steps:
                 yield batch
 
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a task, and the stream of all that follow."""
+        steps = self.stream(op, ctx)
+        return await anext(steps, None), steps
+
     def _find(self, task_id: str) -> LinkedTask:
         found = self._tasks.get(task_id)
         if found is None:

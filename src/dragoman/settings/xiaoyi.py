@@ -1,4 +1,4 @@
-"""`[xiaoyi]`: the server side of XiaoYi links, where agents dial in."""
+"""`[xiaoyi]` and `[agents.NAME.xiaoyi]`: links where agents dial in, and those that ours dial."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from dragoman.core.auth_schemes import Secret
+
 _Seconds = Annotated[float, Meta(gt=0)]
 _Count = Annotated[int, Meta(ge=1)]
-
-from dragoman.core.auth_schemes import Secret
 
 
 class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

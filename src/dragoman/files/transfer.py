@@ -1,0 +1,175 @@
+"""Files on their way from one agent to another: in the form that the other side takes.
+
+A file is passed on as it came, unless the other side has no words for that form, its messages are
+too small for the content, or the settings ask for the other form. Then a content is offered at our
+file door, or a link is downloaded to disk and its content sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core import events as ev
+from dragoman.core.dialect import Dialect
+from dragoman.core.errors import BadParams, DragomanError, Unsupported
+from dragoman.core.model import AnyPart, Artifact, Blob, Link, Message, Task
+from dragoman.core.operations import SendMessage
+from dragoman.core.peer import Batch
+from dragoman.dialects.losses import FileForms
+
+from .file_door import Chunks, FileDoor
+
+FileForm = Literal["auto", "value", "reference"]
+"""How files are passed: as they come, by value, or by reference."""
+T = TypeVar("T")
+AROUND = 64 * 1024
+"""The bytes of a message that are left for all but its files."""
+
+
+def has_files(parts: Iterable[AnyPart]) -> bool:
+    """Returns whether there are files among the parts."""
+    for part in parts:  # noqa: SIM110  asked of every message, and a generator costs more
+        if type(part) is Blob or type(part) is Link:
+            return True
+    return False
+
+
+def room_in(dialect: Dialect) -> int:
+    """Returns the bytes of files that fit into a message of this dialect, since base64 makes four
+    bytes of three; 0 if nothing is known of it."""
+    return max(0, dialect.max_message - AROUND) * 3 // 4
+
+
+class FileTransfer(Struct, kw_only=True):
+    """Converts the files of one task for one side."""
+
+    door: FileDoor
+    task_id: str
+    takes: FileForms
+    """The forms that the other side has words for."""
+    form: FileForm = "auto"
+    room: int = 0
+    """The bytes of files that one message may hold; 0: any number."""
+    chunks: Callable[[str], Chunks] | None = None
+    """Downloads a link; None: without credentials."""
+    mirrors: Callable[[str], bool] | None = None
+    """Whether a link leads to where only we are let in; then it becomes one of ours, if files are
+    passed by reference."""
+    note: Callable[[str], Awaitable[None]] | None = None
+    """Told of a file that could not be converted, and is passed on as it is. None: that is an
+    error."""
+
+    async def parts(self, parts: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
+        """Returns the parts with files in the form that the other side takes. Raises a
+        `DragomanError` if that is not possible."""
+        if not has_files(parts):
+            return parts
+        left = self.room or None
+        found: list[AnyPart] = []
+        for part in parts:
+            if type(part) is Blob:
+                size = len(part.content)
+                fits = left is None or size <= left
+                if left is not None and fits:
+                    left -= size
+                found.append(await self._content(part, fits=fits))
+            elif type(part) is Link:
+                found.append(await self._link(part))
+            else:
+                found.append(part)
+        return tuple(found)
+
+    async def message(self, message: Message) -> Message:
+        """Returns a message with such parts."""
+        parts = await self.parts(message.parts)
+        return message if parts is message.parts else replace(message, parts=parts)
+
+    async def artifact(self, artifact: Artifact) -> Artifact:
+        """Returns an artifact with such parts."""
+        parts = await self.parts(artifact.parts)
+        return artifact if parts is artifact.parts else replace(artifact, parts=parts)
+
+    async def task(self, task: Task) -> Task:
+        """Returns a task with such artifacts, and such a message. Its history is our caller's."""
+        artifacts = tuple([await self.artifact(each) for each in task.artifacts])
+        status, said = task.status, task.status.message
+        if said is not None:
+            status = replace(status, message=await self.message(said))
+        return replace(task, artifacts=artifacts, status=status)
+
+    async def event(self, event: ev.AnyEvent) -> ev.AnyEvent:
+        """Returns an event with such parts."""
+        match event:
+            case ev.ArtifactChunk():
+                return replace(event, artifact=await self.artifact(event.artifact))
+            case ev.StateChanged(message=Message() as said) | ev.Asked(message=said):
+                return replace(event, message=await self.message(said))
+            case ev.Snapshot():
+                return replace(event, task=await self.task(event.task))
+        return event
+
+    async def _content(self, part: Blob, *, fits: bool) -> AnyPart:
+        if not self.takes.by_reference:
+            if not self.takes.by_value:
+                raise Unsupported("This agent takes no files")
+            return part
+        wanted = self.form == "reference" or (self.form == "auto" and not fits)
+        if self.takes.by_value and not (wanted and self.door.offers):
+            return part
+        if not self.door.offers:
+            raise Unsupported("This agent takes files by their address only, and we have none")
+        return await self._or_as_it_is(part, self.door.offer(part, task_id=self.task_id))
+
+    async def _link(self, part: Link) -> AnyPart:
+        about = {"task_id": self.task_id, "chunks": self.chunks}
+        if self.takes.by_value and (self.form == "value" or not self.takes.by_reference):
+            return await self._or_as_it_is(part, self.door.fetch(part, **about))  # type: ignore[arg-type]
+        ours = self.form == "reference" and self.door.offers and self.mirrors is not None
+        if ours and self.mirrors is not None and self.mirrors(part.url):
+            return await self._or_as_it_is(part, self.door.mirror(part, **about))  # type: ignore[arg-type]
+        return part
+
+    async def _or_as_it_is(self, part: AnyPart, converted: Awaitable[AnyPart]) -> AnyPart:
+        try:
+            return await converted
+        except (DragomanError, OSError) as exc:
+            why = exc.message if isinstance(exc, DragomanError) else "it cannot be kept"
+            if self.note is None:
+                raise BadParams(f"A file cannot be passed on: {why}") from exc
+            await self.note(f"A file is passed on as it is: {why}")
+            return part
+
+
+class RelayedFiles(Struct):
+    """The files of a relayed task: those that the agent is sent, and those that it makes."""
+
+    down: FileTransfer
+    up: FileTransfer | None
+    """None: what the agent makes is passed on as it is."""
+
+    async def sent(self, op: T) -> T:
+        """Returns a request with files in the form that the agent takes."""
+        if not isinstance(op, SendMessage):
+            return op
+        message = await self.down.message(op.message)
+        return op if message is op.message else replace(op, message=message)
+
+    async def received(self, batch: Batch) -> Batch:
+        """Returns events of the agent with files in the form that our caller takes."""
+        return replace(batch, entries=[await self._entry(each) for each in batch.entries])
+
+    async def result(self, value: T) -> T:
+        """Returns the answer to a call with files in the form that our caller takes."""
+        if self.up is None or not isinstance(value, Task):
+            return value
+        return await self.up.task(value)  # type: ignore[return-value]
+
+    async def _entry(self, entry: ev.Stamped | Message) -> ev.Stamped | Message:
+        assert self.up is not None  # noqa: S101  only then it is asked
+        if isinstance(entry, Message):
+            return await self.up.message(entry)
+        return replace(entry, event=await self.up.event(entry.event))
