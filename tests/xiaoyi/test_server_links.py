@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +242,43 @@ async def test_two_agents_with_one_pair_of_keys_get_their_own_calls() -> None:
     ):
         assert (await agent.send("hi")).text == "hi!"
         assert second.requests[0]["agentId"] == "ag-2"
+
+
+async def test_a_task_goes_on_when_the_server_was_started_again(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/links.db"
+    requests: list[dict[str, Any]] = []
+
+    async def begins(agent: StandIn, request: dict[str, Any]) -> None:
+        requests.append(request)
+        await agent.text(request, "half ")
+
+    async with asyncio.timeout(240):
+        async with (
+            gateway(store=store) as door,
+            dialled_in(door, begins),
+            connect(f"{door.url}/agents/{AGENT}") as agent,
+        ):
+            task = await agent.send("go", wait=False)
+
+            async def begun() -> bool:
+                return (await agent.get(task)).text == "half "
+
+            await until(begun)
+        async with (
+            gateway(store=store) as door,
+            dialled_in(door) as again,
+            connect(f"{door.url}/agents/{AGENT}") as agent,
+        ):
+            await until(lambda: again.requests)
+            asked = again.requests[0]
+            assert asked["method"] == "tasks/resubscribe"
+            assert asked["taskId"] == requests[0]["taskId"]
+            assert asked["sessionId"] == requests[0]["sessionId"]
+            await again.text(requests[0], "half and half", final=True)
+
+            async def ended() -> bool:
+                return (await agent.get(task)).state is State.COMPLETED
+
+            await until(ended)
+            assert (await agent.get(task)).text == "half and half"
+        assert len(requests) == 1
