@@ -40,6 +40,34 @@ LOOK = 1.0
 """Seconds between two checks for revoked keys."""
 
 
+class GuestMounts:
+    """Serves agents beside the only agent of a server."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    @property
+    def mounts(self) -> Mapping[str, object]:
+        """The agents that are served, by their names."""
+        return self._app.mounts
+
+    async def add_agent(self, name: str, agent: Agent) -> None:
+        """Serves one more agent."""
+        await self._app.add_agent(name, agent, guest=True)
+
+    async def replace_agent(self, name: str, agent: Agent) -> None:
+        """Serves another agent of a name."""
+        await self.remove_agent(name)
+        await self.add_agent(name, agent)
+
+    async def remove_agent(self, name: str) -> None:
+        """Serves an agent no more."""
+        await self._app.remove_agent(name, guest=True)
+
+    def reindex(self, name: str) -> None:
+        """Does nothing: there is no list of the agents."""
+
+
 class LinkService(Service):
     """Lets agents dial in, and serves them."""
 
@@ -70,9 +98,10 @@ class LinkService(Service):
 
         def agent_at(name: str) -> Agent | None:
             mount = app.mounts.get(name)
-            return mount.agent if mount is not None else None
+            return mount.agent if mount is not None else app.only_agent(name)
 
-        dial_ins = DialIns(app, agent_at, registry, offline=said.offline)
+        mounts = app if app.several else GuestMounts(app)
+        dial_ins = DialIns(mounts, agent_at, registry, offline=said.offline)
         self.agents = LinkedAgents(self.links, dial_ins, slug, task_limit=said.task_limit)
         self.endpoint.check_claim = self.agents.check_claim
         self._looking: asyncio.Task[None] | None = None
