@@ -7,12 +7,15 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dragoman.core.card import Card
-from dragoman.core.errors import DragomanError, PeerUnreachable
+from dragoman.core.errors import DragomanError, PeerUnreachable, Unauthenticated
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
 from dragoman.files.transfer import RelayedFiles
 
+from .token_exchange import ActingFor
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent
 
@@ -25,8 +28,10 @@ class UpstreamPeer:
 
     agent: ConnectedAgent
 
-    def __init__(self, pool: UpstreamPool, address: UpstreamAddress) -> None:
-        self._pool, self._address = pool, address
+    def __init__(
+        self, pool: UpstreamPool, address: UpstreamAddress, acting: ActingFor | None = None
+    ) -> None:
+        self._pool, self._address, self._acting = pool, address, acting
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
@@ -57,10 +62,13 @@ class UpstreamPeer:
         """Returns the result, or raises a `DragomanError`."""
         if self.files is not None:
             op = await self.files.sent(op)
+        if self._acting is not None:
+            ctx = replace(ctx, bearer=await self._acting.token())
         began = _now()
         try:
             value = await self.agent.call(op, ctx)
         except DragomanError as exc:
+            self._refused(exc, ctx)
             self._failed(exc, began, heard=False)
             raise
         self._answered(began)
@@ -71,6 +79,8 @@ class UpstreamPeer:
         files = self.files
         if files is not None:
             op = await files.sent(op)
+        if self._acting is not None:
+            ctx = replace(ctx, bearer=await self._acting.token())
         began, heard = _now(), False
         steps = self.agent.stream(op, ctx)
         if files is not None and files.up is not None:
@@ -83,6 +93,7 @@ class UpstreamPeer:
                 yield batch
                 batch = await anext(steps, None)
         except DragomanError as exc:
+            self._refused(exc, ctx)
             self._failed(exc, began, heard=heard)
             raise
         finally:
@@ -97,6 +108,10 @@ class UpstreamPeer:
         except TimeoutError:
             message = f"{self._pool.name} did not answer within {seconds} s"
             raise PeerUnreachable(message, sent=True) from None
+
+    def _refused(self, exc: DragomanError, ctx: Context) -> None:
+        if isinstance(exc, Unauthenticated) and self._acting is not None and ctx.bearer is not None:
+            self._acting.refused(ctx.bearer)
 
     def _answered(self, began: float) -> None:
         self.decided = True

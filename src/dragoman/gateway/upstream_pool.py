@@ -37,6 +37,7 @@ from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
 
 from .fair_queue import FairQueue
+from .token_exchange import ActingFor
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent, UpstreamConnections
 from .upstream_peer import UpstreamPeer
@@ -133,12 +134,14 @@ class UpstreamPool:
         principal: str = "",
         avoid: Collection[str] = (),
         urgent: bool = False,
+        acting: ActingFor | None = None,
     ) -> AsyncIterator[UpstreamPeer]:
         """Returns the agent, for the duration of the block.
 
         `at` is the label of an address: that of a task, or of a message that may have arrived
         there. Without it a place for a new task is waited for, at an address whose label is not in
-        `avoid`. A call that is `urgent` is made although the address keeps failing.
+        `avoid`. A call that is `urgent` is made although the address keeps failing. `acting` is
+        the caller for whom the agent is called; None: ourselves.
 
         Raises `PeerUnreachable` if nothing was sent because no address can be reached, and
         `TooMany` if too many calls wait."""
@@ -150,7 +153,7 @@ class UpstreamPool:
                 else await self._placed(passed, context_id, principal, why)
             )
             way = self._cache.reach(address.url, address.options)
-            peer = UpstreamPeer(self, address)
+            peer = UpstreamPeer(self, address, acting)
             try:
                 peer.agent = await way.__aenter__()
                 break
@@ -171,14 +174,14 @@ class UpstreamPool:
             peer.release()
             await way.__aexit__(None, None, None)
 
-    async def find(self, task_id: str, *, besides: str) -> str:
+    async def find(self, task_id: str, *, besides: str, acting: ActingFor | None = None) -> str:
         """Returns the label of another address that has this task, because the addresses share a
         store; empty if there is none."""
         for each in self.addresses:
             if each.label == besides or self.state(each) is not BreakerState.CLOSED:
                 continue
             with suppress(CallError, PeerError):
-                async with self.peer(at=each.label) as peer:
+                async with self.peer(at=each.label, acting=acting) as peer:
                     await peer.call(GetTask(task_id=task_id), ANYONE)
                     return each.label
         return ""

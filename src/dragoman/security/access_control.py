@@ -62,7 +62,12 @@ class AccessControl:
         self._fetch = JwksFetcher(allow_private=settings.server.allow_private)
         metered = self.meter if settings.rates.calls_per_minute else None
         self.authenticator = Authenticator(
-            schemes, agent.name, meter=metered, fetch=self._fetch, scopes=agent.scopes
+            schemes,
+            agent.name,
+            meter=metered,
+            fetch=self._fetch,
+            scopes=agent.scopes,
+            keeps_tokens=agent.acts_for_callers,
         )
         self.admit: Admit = self.authenticator.admit if schemes or metered else anyone
         self.locked = bool(schemes)
@@ -74,7 +79,8 @@ class AccessControl:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
         known_only = self.locked and not self.anonymous
         self.recognizes = Recognizer(self.authenticator if known_only else None)
-        self.identifies_as = Recognizer(self.authenticator), bool(self.anonymous)
+        asks = Recognizer(self.authenticator)
+        self.identifies_as = asks, bool(self.anonymous), agent.acts_for_callers
         """Agents for which this is equal give the same answer to `identify`."""
         self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):

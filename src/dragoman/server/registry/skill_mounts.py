@@ -216,6 +216,7 @@ class SkillMounts:
         first = self._mounts[next(self._index.find(Search(skill=skill)))]
         shown = next(each for each in first.agent.card(()).skills if each.id == skill)
         agent = Agent(shown.name, description=shown.description, push=first.agent.push)
+        agent.acts_for_callers = True  # some of the agents that are asked may need their tokens
         agent.skill(
             skill, name=shown.name, description=shown.description, tags=shown.tags, default=True
         )(_elsewhere)
