@@ -20,6 +20,7 @@ from dragoman.core.model import State
 from dragoman.settings import Settings
 from dragoman.testing import served
 from gateway.behind import gateway, section, settings
+from gateway.test_border import recorded
 from gateway.token_server import CLIENT, SECRET, TokenServer, token_server
 from ports import own_port
 from security.issuer import AUDIENCE, ISSUER, Issuer
@@ -142,7 +143,7 @@ async def test_each_caller_is_acted_for_with_a_token_of_its_own(
     begun: list[str] = []
     canceled: list[str] = []
     async with (
-        served(desk(begun, canceled), border.behind(grpc_port)) as url,
+        recorded(border.behind(grpc_port), desk(begun, canceled)) as (url, seen),
         gateway({"desk": border.section(url, dialect, grpc_port)}, border.front()) as door,
         calling(door.url, border.subject["alice"]) as alice,
         calling(door.url, border.subject["bob"]) as bob,
@@ -161,6 +162,9 @@ async def test_each_caller_is_acted_for_with_a_token_of_its_own(
         await until(lambda: begun)
         assert (await bob.cancel(slow)).state is State.CANCELED
         await until(lambda: canceled == ["bo"])
+    assert [each for each in seen if FOR_ALICE in each]
+    for each in seen:  # the agent saw none of the tokens that our callers showed
+        assert not any(token in each for token in border.subject.values())
     first, second = border.tokens.asked  # each token was exchanged once
     assert {first["subject_token"], second["subject_token"]} == set(border.tokens.tokens)
     assert first["subject_token_type"] == "urn:ietf:params:oauth:token-type:access_token"
