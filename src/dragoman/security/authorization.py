@@ -7,7 +7,6 @@ it does not exist and the answer is the one a missing task gets (DESIGN §5.7).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Protocol, cast, runtime_checkable
@@ -21,7 +20,7 @@ from dragoman.core.errors import ExtendedCardOff, Forbidden, TaskNotFound, Unaut
 from dragoman.core.peer import Batch, Context, Peer
 
 from .anonymous import Anonymous
-from .call_policy import CallPolicy
+from .call_policy import CallPolicy, decided
 from .rate_limits import Meter
 
 READS = frozenset(
@@ -131,9 +130,9 @@ class AuthorizingPeer:
         asked = self.agent.skill_asked(skill) if skill is not None else ""
         authorizer = self.agent.authorizer
         if authorizer is not None:
-            await _decided(authorizer(ctx, op, asked, task))
+            await decided(authorizer(ctx, op, asked, task))
         for policy in self._policies:
-            await _decided(policy(ctx, self._name, op, asked, task))
+            await decided(policy(ctx, self._name, op, asked, task))
 
     def _is_stranger(self, ctx: Context) -> bool:
         """Returns whether the caller showed no credentials where others must."""
@@ -170,14 +169,6 @@ class AuthorizingPeer:
         if skill.extended and (self._is_stranger(ctx) or not may_use(ctx, skill)):
             raise self.agent.unknown(skill.id)  # as if it did not exist
         return skill
-
-
-async def _decided(verdict: object) -> None:
-    """Raises `Forbidden` for the verdict False of a function, which may be async."""
-    if inspect.isawaitable(verdict):
-        verdict = await verdict
-    if verdict is False:
-        raise Forbidden()
 
 
 def needs(ctx: Context, scopes: tuple[str, ...]) -> None:

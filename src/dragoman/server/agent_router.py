@@ -52,12 +52,14 @@ class AgentRouter(Router):
         peer: ServedPeer | None = None,
         *,
         naming: Naming | None = None,
+        guest: bool = False,
     ) -> None:
         """Serves one more agent at `/agents/{name}`, at once and beside all others. `peer` runs its
         tasks; by default it is an engine over the store of the server. `naming` holds its host and
         its tenant; by default they come from the settings. Raises `ConfigError` if the name is
-        taken or not valid, or if the agent cannot be served."""
-        self._may_change(name)
+        taken or not valid, or if the agent cannot be served. A `guest` is served beside the only
+        agent of a server."""
+        self._may_change(name, guest=guest)
         while name in self._leaving:  # an agent of this name is still returning its tasks
             await asyncio.wait({self._leaving[name]})
         if name in self.mounts:
@@ -103,11 +105,11 @@ class AgentRouter(Router):
         self.log.info("agent_replaced", agent=name)
         await before.stop(GRACE)
 
-    async def remove_agent(self, name: str, grace: float = GRACE) -> None:
+    async def remove_agent(self, name: str, grace: float = GRACE, *, guest: bool = False) -> None:
         """Removes an agent: no new call reaches it from now on. Its runs have `grace` seconds to
         end, in which its streams are still served. Then they are returned to the store, where a
         later agent of this name finds them. Raises `LookupError` if there is no such agent."""
-        self._may_change(name)
+        self._may_change(name, guest=guest)
         mount = self.mounts.pop(name, None)
         if mount is None:
             raise LookupError(f"There is no agent at /agents/{name}.")
@@ -118,8 +120,8 @@ class AgentRouter(Router):
         leaving.add_done_callback(lambda _: self._leaving.pop(name, None))
         await asyncio.shield(leaving)
 
-    def _may_change(self, name: str) -> None:
-        if not self.several:
+    def _may_change(self, name: str, *, guest: bool = False) -> None:
+        if not self.several and not guest:
             raise ConfigError(
                 f"There is no place for '{name}': this server has one agent, at its root. Make it "
                 "one for several: create_app({}, several=True)."
@@ -157,6 +159,8 @@ class AgentRouter(Router):
             self.reindex(mount.name)
             for service in self._shared.services:
                 service.add_agent(mount.name, mount.server, host, tenant)
+        elif mount.mount_point.path:
+            self.mount(mount.name, mount.router)
         elif mount.name:
             self.mount(mount.name, mount.router)  # beside the root, where the only agent is
 
@@ -189,5 +193,7 @@ class AgentRouter(Router):
         check_naming(name, naming, others, self.mounts)
         if naming != Naming():
             self._naming[name] = naming
-        mount_point = MountPoint(self.base, f"{AGENTS}/{name}" if self.several else "")
+        # The only agent of a server is made first, and is at the root; its guests are not.
+        below = self.several or bool(self.mounts)
+        mount_point = MountPoint(self.base, f"{AGENTS}/{name}" if below else "")
         return AgentMount(name, agent, peer, mount_point, self._shared, naming)

@@ -34,7 +34,7 @@ from dragoman.settings import Settings
 from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
-from .agent_names import Agents, by_name
+from .agent_names import Agents, by_name, slug
 from .agent_router import AgentRouter
 from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for
@@ -183,6 +183,16 @@ class App(AgentRouter):
             if self.registry is not None:
                 patterns[PATTERN] = is_entry
         else:
+            from dragoman.engine import Engine
+
+            if isinstance(only.peer, Engine):
+                from .link_service import link_service
+
+                self._pool = EnginePool(settings, only.peer.store)
+                links = link_service(self, shared, only.peer.store, None)
+                if links is not None:
+                    shared.services.append(links)
+                    routes |= links.routes()
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
             patterns |= service.patterns()
@@ -201,7 +211,7 @@ class App(AgentRouter):
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
-            yield name if self.several else "", each.server, each.peer
+            yield name if each.mount_point.path else "", each.server, each.peer
 
     def _about(self, name: str) -> Mapping[str, Json]:
         """Returns what the registry knows about an agent, and its current health."""
@@ -217,6 +227,13 @@ class App(AgentRouter):
     def _tenants(self) -> Iterator[ServerContext]:
         """Returns the agents that have a tenant."""
         return (each.server for each in self.mounts.values() if each.naming.tenant)
+
+    def only_agent(self, name: str) -> Agent | None:
+        """Returns the only agent of a server, if this is its name in the store."""
+        if self.several:
+            return None
+        found = (each for each in self.mounts.values() if not each.mount_point.path)
+        return next((each.agent for each in found if slug(each.agent.name) == name), None)
 
     @property
     def services(self) -> list[Service]:
@@ -307,6 +324,10 @@ class App(AgentRouter):
         and then closes what they share."""
         close = self._store.close if self._store is not None and self._store_is_open else None
         self._store_is_open = False
+        if not self.several:
+            # The only agent closes the store, which its guests use too.
+            guests = [each for each in self.mounts.values() if each.mount_point.path]
+            await stop_together((each.stop_peer(GRACE) for each in guests), None)
         stops = (each.stop_peer(GRACE) for each in self.mounts.values())
         await stop_together((*stops, *self._leaving.values()), close)
 

@@ -17,21 +17,26 @@ from .services import ServedPeer
 
 if TYPE_CHECKING:
     from dragoman.mcp.servers import McpServers
+    from dragoman.store import Store
 
 
 class EnginePool:
     """Creates engines that share a store, which the server opens and closes. In the store, they are
     one worker."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+        """`store` is that of another engine, which opens and closes it; then each engine is a
+        worker of its own."""
         from dragoman.engine.maintenance import Maintenance
         from dragoman.store import open_store
         from dragoman.store.clock import wall_clock
 
         self._settings = settings
-        self.store = open_store(settings.server.store)
-        retention = settings.retention.values()
-        self.maintenance = Maintenance(self.store, settings.limits, wall_clock, retention)
+        self.store = store if store is not None else open_store(settings.server.store)
+        self.maintenance: Maintenance | None = None
+        if store is None:
+            retention = settings.retention.values()
+            self.maintenance = Maintenance(self.store, settings.limits, wall_clock, retention)
         self.mcp = mcp_servers(settings)
 
     def engine(self, agent: Agent, name: str) -> ServedPeer:

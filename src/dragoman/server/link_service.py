@@ -1,4 +1,4 @@
-"""`/openclaw/v1/ws/link` at the root of a server: where agents dial in over XiaoYi links."""
+"""`/openclaw/v1/ws/link` at the root of a server, where agents dial in over XiaoYi links."""
 
 from __future__ import annotations
 
@@ -37,7 +37,35 @@ if TYPE_CHECKING:
 
 log = Logger("xiaoyi")
 LOOK = 1.0
-"""Seconds between two looks for keys that were revoked."""
+"""Seconds between two checks for revoked keys."""
+
+
+class GuestMounts:
+    """Serves agents beside the only agent of a server."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    @property
+    def mounts(self) -> Mapping[str, object]:
+        """The agents that are served, by their names."""
+        return self._app.mounts
+
+    async def add_agent(self, name: str, agent: Agent) -> None:
+        """Serves one more agent."""
+        await self._app.add_agent(name, agent, guest=True)
+
+    async def replace_agent(self, name: str, agent: Agent) -> None:
+        """Serves another agent of a name."""
+        await self.remove_agent(name)
+        await self.add_agent(name, agent)
+
+    async def remove_agent(self, name: str) -> None:
+        """Serves an agent no more."""
+        await self._app.remove_agent(name, guest=True)
+
+    def reindex(self, name: str) -> None:
+        """Does nothing: there is no list of the agents."""
 
 
 class LinkService(Service):
@@ -70,23 +98,24 @@ class LinkService(Service):
 
         def agent_at(name: str) -> Agent | None:
             mount = app.mounts.get(name)
-            return mount.agent if mount is not None else None
+            return mount.agent if mount is not None else app.only_agent(name)
 
-        dial_ins = DialIns(app, agent_at, registry, offline=said.offline)
+        mounts = app if app.several else GuestMounts(app)
+        dial_ins = DialIns(mounts, agent_at, registry, offline=said.offline)
         self.agents = LinkedAgents(self.links, dial_ins, slug, task_limit=said.task_limit)
         self.endpoint.check_claim = self.agents.check_claim
         self._looking: asyncio.Task[None] | None = None
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """Returns the endpoint."""
+        """Returns the route of the endpoint."""
         return {PATH: {SOCKET: self.endpoint, "GET": self.endpoint}}
 
     async def start(self) -> None:
-        """Begins to look for keys that were revoked."""
+        """Starts to check for revoked keys."""
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def drain(self) -> None:
-        """Lets nobody dial in any more. What the agents still say is heard."""
+        """Accepts no more links. Frames of connected agents are still handled."""
         self._server.draining = True
 
     async def stop(self) -> None:
@@ -118,6 +147,6 @@ class LinkService(Service):
 def link_service(
     app: App, shared: Shared, store: Store, registry: Registry | None
 ) -> LinkService | None:
-    """Returns the service, unless the settings switch it off. Without keys in the store, nobody can
+    """Returns the service, unless the settings disable it. Without keys in the store, nobody can
     dial in, and there is nothing at its path."""
     return LinkService(app, shared, store, registry) if shared.settings.xiaoyi.enabled else None

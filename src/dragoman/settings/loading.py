@@ -14,9 +14,15 @@ from msgspec import Struct
 
 from dragoman.core.errors import ConfigError
 
+from .agent_credentials import AgentCredentials, TokenExchangeSettings
 from .checks import check
 from .policy_rule import check_rules
-from .sections import LOCAL, AgentCredentials, HostedAgent, Retention, Settings
+from .sections import (
+    LOCAL,
+    HostedAgent,
+    Retention,
+    Settings,
+)
 
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
@@ -129,6 +135,7 @@ _SECRETS = ("secret", "token", "api_key", "password")
 _KEYS: dict[tuple[str, str], type[Struct]] = {
     ("agents", ""): HostedAgent,
     ("agents", "auth"): AgentCredentials,
+    ("agents", "auth.exchange"): TokenExchangeSettings,
     ("retention", ""): Retention,
 }
 """What the keys of a section with names are, and those of a table inside of it."""

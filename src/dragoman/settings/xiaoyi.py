@@ -18,7 +18,8 @@ class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: bool = True
     """Whether agents may dial in, if the store has keys."""
     window: _Seconds = 300.0
-    """How far the clock of an agent may be off, and how long a signature is remembered."""
+    """The seconds by which the clock of an agent may be off, and for which a signature is
+    remembered."""
     links: _Count = 1_000
     """Concurrent links."""
     messages_per_second: _Count = 200
@@ -45,7 +46,7 @@ class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     secret_key: Secret | None = None
     """The secret key; without it, the variable DRAGOMAN_XIAOYI_SK."""
     servers: tuple[str, ...] = ()
-    """The servers to dial, all at once; empty: those of the platform."""
+    """The servers to dial, all at once; by default those of the platform."""
     pin: str = ""
     """The key of a server that is known by its IP address: `sha256/` and the Base64 of the digest
     of its public key (SPKI)."""

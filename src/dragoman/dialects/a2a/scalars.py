@@ -69,6 +69,7 @@ def stamp_out(at: int) -> str:
     return _second_out(at // 1000) + _MILLIS[at % 1000]
 
 
+@lru_cache(maxsize=256)  # several events of a task often have the same time
 def stamp_in(text: str, path: str = "") -> int:
     """Returns a time of RFC 3339 in milliseconds. Without a zone it is UTC (0.3 examples leave it
     out)."""
