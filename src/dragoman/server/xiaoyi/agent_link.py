@@ -58,6 +58,7 @@ def link_service(context: ServiceContext) -> Service | None:
         wall_clock,
         store=engine.store if isinstance(engine, Engine) else None,
         kept_as=engine.name if isinstance(engine, Engine) else "",
+        scopes=link.scopes,
         message_size=link.message_size,
     )
 
