@@ -203,8 +203,8 @@ INNER: dict[type, set[str]] = {
     Turn: {"next_artifact"},  # the engine names a result with it
     Answer: {"of"},  # how the turn makes one
 }
-ENDLESS = {"serve"}
-"""Told in words only: it does not return before Ctrl-C."""
+ENDLESS = {"link", "serve"}
+"""Told in words only: they do not return before Ctrl-C."""
 
 
 def test_every_option_of_a_skill_is_told() -> None:

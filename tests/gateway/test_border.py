@@ -11,7 +11,9 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from dragoman import State, Task, connect
+from dragoman import Agent, State, Task, connect
+from dragoman.client import SharedSecret
+from dragoman.client.credentials import Fixed
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.net.http.asgi import Receive, Scope, Send
 from dragoman.net.http.granian_server import GranianServer, bind
@@ -22,7 +24,7 @@ from dragoman.server.engines import engines_for
 from dragoman.server.serve import wind_down
 from dragoman.settings import Settings
 from dragoman.testing.served import served
-from gateway.behind import DIALECTS, gateway, section, settings, worker
+from gateway.behind import DIALECTS, SECRET, gateway, section, settings, worker
 from ports import own_port
 from waiting import until
 
@@ -44,10 +46,12 @@ SHOWN = {
 
 
 @asynccontextmanager
-async def recorded(own: Settings) -> AsyncIterator[tuple[str, list[str]]]:
+async def recorded(
+    own: Settings, agent: Agent | None = None
+) -> AsyncIterator[tuple[str, list[str]]]:
     """An agent of ours, its address, and all headers and metadata that ever reached it."""
     seen: list[str] = []
-    agents = by_name(worker())
+    agents = by_name(agent or worker())
     sock = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     peers, pool = engines_for(agents, own)
@@ -128,3 +132,40 @@ async def test_a_refused_signature_leads_the_operator_to_agent_id(
         await until(lambda: hint in caplog.text)
         (address,) = door.upstream("worker").pool.addresses
         await until(lambda: hint in address.last_error)
+
+
+METADATA = {
+    name: SHOWN[name]
+    for name in ("authorization", "cookie", "proxy-authorization", "x-api-key", "x-custom")
+}
+
+
+@pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-grpc", "iat", "iat-ws"])
+async def test_nothing_of_grpc_metadata_or_of_iat_reaches_an_agent(
+    tmp_path: Path, dialect: str
+) -> None:
+    grpc_port, own_grpc = own_port() if "grpc" in dialect else 0, own_port()
+    (tmp_path / "token").write_text(SHOWN["authorization"].removeprefix("Bearer "))
+    callers = {"alice": Known(secret=Secret(file=str(tmp_path / "token")))}
+    guarded = settings(tmp_path, grpc_port=own_grpc, auth={"token": Tokens(callers=callers)})
+    behind = settings(tmp_path, name="worker", grpc_port=grpc_port)
+    async with (
+        asyncio.timeout(LIMIT),
+        recorded(behind) as (url, seen),
+        gateway({"worker": section(tmp_path, url, dialect, grpc_port)}, guarded) as door,
+    ):
+        host = door.url.partition("://")[2]
+        signed = SharedSecret(SECRET, to="worker", me="", beside=Fixed(METADATA))
+        for address, auth in (
+            (f"a2a+grpc://127.0.0.1:{own_grpc}", Fixed(METADATA)),
+            (f"iat+http://{host}/iat", signed),
+            (f"iat+ws://{host}/iat/ws", signed),
+        ):
+            async with connect(address, auth=auth) as caller:
+                task = await caller.send("hi", skill="echo")
+                assert isinstance(task, Task)
+                assert task.text == "HI"
+        assert seen
+        assert [
+            each for each in seen if CANARY in each or "alice" in each or "x-custom" in each
+        ] == []

@@ -45,6 +45,7 @@ APART: dict[tuple[str, str], tuple[Any, str]] = {
 failed, and says the same."""
 
 
+@pytest.mark.slow  # every scenario, in every binding
 @pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-rest"] if FULL else ["a2a-1.0"])
 async def test_every_scenario_holds_through_a_gateway(tmp_path: Path, dialect: str) -> None:
     (tmp_path / "token").write_text(TOKEN)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client
+from msgspec.structs import replace
 
-from dragoman import Task
+from dragoman import Task, connect
 from dragoman.cli import main
 from dragoman.client.agent import RemoteAgent
-from dragoman.core.errors import DragomanError, TaskNotFound, UnknownMethod, Unsupported
+from dragoman.core.errors import DragomanError, Forbidden, TaskNotFound, UnknownMethod, Unsupported
 from dragoman.core.model import State
 from dragoman.settings import PolicyRule, load
 from dragoman.testing import served
@@ -104,6 +106,27 @@ async def test_the_skill_of_a_relayed_task_is_known_after_a_restart(tmp_path: Pa
             again = await caller.send("Bern", task=asking)
             assert isinstance(again, Task)
             assert again.state is State.INPUT_REQUIRED
+
+
+async def test_a_skill_is_asked_of_an_agent_that_the_caller_may_ask(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    rules = (PolicyRule(agents=("beta",), skills=("echo",)),)
+    own = settings(tmp_path, policy=rules)
+    own = replace(own, server=replace(own.server, audit=str(log)))
+    async with (
+        asyncio.timeout(LIMIT),
+        served(worker(), settings(tmp_path, name="worker")) as url,
+        gateway({name: section(tmp_path, url) for name in ("alpha", "beta")}, own) as door,
+        connect(f"{door.url}/agents/-/skills/echo", dialect="a2a-1.0") as caller,
+    ):
+        for _ in range(3):
+            done = await caller.send("hi")
+            assert isinstance(done, Task)
+            assert done.text == "HI"
+        async with connect(f"{door.url}/agents/-/skills/count", dialect="a2a-1.0") as other:
+            with pytest.raises(Forbidden, match="policy"):
+                await other.send("1")
+    assert [json.loads(each)["agent"] for each in log.read_text().splitlines()] == ["beta"] * 3
 
 
 URL = '[agents.a]\nurl = "http://127.0.0.1:9001"\n'

@@ -64,7 +64,7 @@ async def victim(store: str, folder: Path, address: str, skill: str) -> AsyncIte
         env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     try:
-        await until((folder / "acked").exists)
+        await until(lambda: (folder / "acked").exists() and acked(folder) != "")
         yield
     finally:
         process.send_signal(signal.SIGKILL)

@@ -67,7 +67,13 @@ def alike(reply: tuple[int, str]) -> tuple[int, str]:
     )
 
 
-@pytest.mark.parametrize("finished", [False, True], ids=["waiting", "finished"])
+@pytest.mark.parametrize(
+    "finished",
+    [
+        pytest.param(False, id="waiting"),
+        pytest.param(True, id="finished", marks=pytest.mark.slow),  # hundreds of requests again
+    ],
+)
 async def test_every_operation_in_every_binding_with_every_wrong_credential(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], finished: bool
 ) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from counts import count
 from dragoman import Agent
 from dragoman.core.errors import DragomanError
 from dragoman.core.operations import GetTask, Watch
 from dragoman.settings import Server
 from semantics.ways import WAYS, RunningServer, Way, served
 
-MANY = 20
+MANY = count(8, 20)
 
 
 def errors() -> int:

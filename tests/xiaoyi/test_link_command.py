@@ -28,8 +28,8 @@ agent = Agent("Phone agent", description="Answers phones.")
 @agent.skill("talk")
 async def talk(turn: Turn) -> None:
     await turn.artifact("Well, ", last=False)
-    while not Path("go").exists():
-        await asyncio.sleep(0.02)
+    if not Path("go").exists():
+        await asyncio.Event().wait()  # until it is killed
     await turn.artifact(turn.text, append=True)
 """
 

@@ -68,6 +68,9 @@ class Method(Struct, frozen=True, kw_only=True):
 class Agent:
     """An agent. Its skills are functions with the decorator `@agent.skill(...)`."""
 
+    acts_for_callers = False
+    """Whether it needs the tokens of its callers, to call other agents for them."""
+
     def __init__(
         self,
         name: str,

@@ -1,4 +1,4 @@
-"""`Skill`: a function of an author, and how it is run."""
+"""`Skill`: a function of an author, and the way in which it is run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shape(Enum):
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """A skill: a function of the author, and how it is run."""
+    """A skill: a function of the author, and the way in which it is run."""
 
     id: str
     """The id by which callers choose the skill."""
@@ -64,7 +64,7 @@ class Skill(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     """The scopes that a caller needs to use the skill, beside those of the agent."""
     extended: bool = False
-    """Whether the skill stands only on the extended card, for callers that may use it."""
+    """Whether the skill is only on the extended card, for callers that may use it."""
     anonymous: bool = False
     """Whether callers without credentials may use the skill of an agent that otherwise requires
     them."""

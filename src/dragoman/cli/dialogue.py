@@ -31,7 +31,7 @@ CANCELS = 10.0
 
 
 class Left(Exception):
-    """The person interrupted the dialogue; `task` is how it was left, if there is one."""
+    """The person interrupted the dialogue; `task` is its task at that time, if there is one."""
 
     def __init__(self, task: Task | None = None) -> None:
         super().__init__()
@@ -51,8 +51,8 @@ class Dialogue:
         self.agent, self.view, self.person, self.save = agent, view, person, save
 
     async def say(self, talk: Conversation, *what: object, **about: Any) -> Task | Message:
-        """Returns the task when it has ended, or waits for something that nobody here answers, or a
-        direct reply."""
+        """Sends a message. Returns the task when it has ended or waits for something that nobody
+        here can answer, or the direct reply."""
         said: tuple[object, ...] = what
         while True:
             result = await self.follow(talk.stream(*said, **about))
@@ -129,8 +129,9 @@ class Dialogue:
 
 
 def _waits(entry: Stamped | Message, *, whole: bool) -> bool:
-    """Whether the task waits now: subscriptions, and streams of a task that wants credentials, stay
-    open then (A2A 1.0 §7.6). A snapshot counts only if nothing was just said to the task."""
+    """Returns whether the task waits now. Subscriptions, and streams of a task that needs
+    credentials, stay open then (A2A 1.0 §7.6). A snapshot counts only if no message was just sent
+    to the task."""
     match entry.event if isinstance(entry, Stamped) else None:
         case StateChanged(state=state):
             return state in WAITING

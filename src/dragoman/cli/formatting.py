@@ -11,7 +11,7 @@ from dragoman.client.auth.origins import printable
 from dragoman.client.files import files_in
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, Link, Message, State, Task, Text
 
-# Escape sequences could write over what is shown, bidirectional overrides could turn it around.
+# Escape sequences could overwrite the output, and bidirectional overrides could reverse it.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 COLOURS = {
@@ -26,7 +26,7 @@ COLOURS = {
 
 
 def clean(text: str) -> str:
-    """Returns the text without control characters that a terminal would obey."""
+    """Returns the text without control characters that a terminal would execute."""
     return _CONTROL.sub("", text.replace("\r\n", "\n"))
 
 

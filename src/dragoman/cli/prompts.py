@@ -24,7 +24,7 @@ WITHOUT_WORDS = {
     Ask.CREDENTIALS: "The agent needs credentials.",
     Ask.TOOL: "The agent asks for the result of a tool.",
 }
-"""What is shown for a question that comes without words."""
+"""The text for a question that has none of its own."""
 
 
 def question_shown(task: Task) -> Question | None:
@@ -51,9 +51,9 @@ class TerminalPerson:
         return sys.stdin.isatty() and sys.stdout.isatty()
 
     def answer(self, task: Task) -> tuple[AnyPart, ...] | None:
-        """What the person says to what the task asks; None for nothing (Ctrl-D).
+        """Asks the person the question of the task, and returns the answer, or None for Ctrl-D.
 
-        `KeyboardInterrupt` is Ctrl-C at the question.
+        Raises `KeyboardInterrupt` for Ctrl-C.
         """
         question = question_shown(task)
         if question is None:
@@ -112,7 +112,7 @@ def typing() -> Iterator[None]:
     try:
         before = signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    except ValueError:  # not the main thread: signals are someone else's
+    except ValueError:  # this is not the main thread, so other code handles signals
         yield
         return
     try:

@@ -136,8 +136,8 @@ async def agent_at(
 
 
 def _with_secret(auth: Auth, address: str, way: ConnectionOptions) -> Auth:
-    """The secret that is shared with the agent beside other credentials, if its name is given: what
-    is signed is for that name alone."""
+    """Returns the secret that is shared with the agent, beside other credentials, if its name is
+    given: a signature is valid for that name alone."""
     if not way.to:
         return auth
     proof = proof_at(address, way.dialect)
@@ -197,7 +197,7 @@ def run_with(
     *,
     extensions: Sequence[str] = (),
 ) -> None:
-    """Runs a command that needs nothing but the agent. `work` returns the exit code; None is 0."""
+    """Runs a command that needs only the agent. `work` returns the exit code; None means 0."""
 
     async def main() -> int:
         async with agent_at(url, way, extensions=extensions) as agent:
@@ -207,8 +207,8 @@ def run_with(
 
 
 class interruptible:  # noqa: N801  reads as a word: with interruptible()
-    """Ctrl-C, or each of these signals, cancels the task of the caller, each time, instead of
-    Python's own answer to it."""
+    """Has Ctrl-C, or each of these signals, cancel the task of the caller every time, instead of
+    Python's own handling."""
 
     def __init__(self, *signals: int) -> None:
         self._signals = signals or (signal.SIGINT,)
@@ -240,7 +240,7 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
     (TooMany, "Wait a little, then try again."),
     (PeerMisbehaved, "Find out more with: dragoman doctor {url}"),
 )
-"""What the user can do about an error; the first that fits counts."""
+"""Hints about what the user can do about an error; the first that matches counts."""
 
 
 def advice(error: DragomanError, url: str) -> str:
@@ -257,7 +257,7 @@ def advice(error: DragomanError, url: str) -> str:
 
 
 def complained(error: DragomanError, url: str, *, as_json: bool) -> int:
-    """Says what went wrong and what to do, and gives the exit code."""
+    """Prints what went wrong and what to do, and returns the exit code."""
     if as_json:
         told = {"error": error.reason, "message": error.message}
         print(msgspec.json.encode(told | ({"code": error.code} if error.code else {})).decode())

@@ -1,4 +1,4 @@
-"""Arguments that may be `-`, for standard input. Cyclopts takes every leading hyphen for a flag."""
+"""Arguments that may be `-`, for standard input. Cyclopts treats every leading hyphen as a flag."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ def _no_flag(kind: object, value: object) -> None:
 
 
 DASH = Parameter(allow_leading_hyphen=True, validator=_no_flag)
-"""Beside the parameter's own; a mistyped flag is still one."""
+"""An addition to the options of the parameter itself; a mistyped flag is still reported."""

@@ -32,15 +32,15 @@ def place_of(url: str | None) -> str:
 
 
 def opened(url: str | None, work: Callable[[Store], Awaitable[R]], *, create: bool = False) -> R:
-    """Does something with the store of these settings. With `create`, a store that is not there is
-    made."""
+    """Runs a function with the store of these settings. With `create`, a store that does not exist
+    is created."""
     place = place_of(url)
     scheme, _, rest = place.partition(":")
     if scheme == "memory":
         raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
     slashes = {"sqlite": "///", "file": "//"}.get(scheme)
     if not create and slashes is not None and not Path(rest.removeprefix(slashes)).exists():
-        # A typing mistake must not make an empty store.
+        # A typing mistake must not create an empty store.
         raise ConfigError(
             f"There is no store {place}. Go where the agent is served, or name it with --store."
         )

@@ -1,8 +1,8 @@
-"""What happens to a task, shown as it happens: on a terminal, through a pipe, or as JSON lines.
+"""Shows the events of a task as they arrive: on a terminal, through a pipe, or as JSON lines.
 
-Text that grows is printed line by line, and what is printed stays. Only the unfinished line and
-the line of state below it are drawn anew: they live in the last rows of the terminal and are gone
-when the task rests.
+Growing text is printed line by line, and printed lines stay. Only the unfinished line and the line
+of state below it are redrawn: they are in the last rows of the terminal and disappear when the task
+has ended or waits.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from . import formatting, json_output
 
 BAR = 24
 MOST_ROWS = 4
-"""The number of rows of an unfinished line that are drawn anew; the rows above them are printed."""
+"""The number of rows of an unfinished line that are redrawn; the rows above them are printed."""
 REFRESH = 8
 
 
 class TaskView(Protocol):
-    """Shows what happens between a message and its result."""
+    """Shows the events between a message and its result."""
 
     def begin(self) -> None:
         """Shows that a message was sent."""
@@ -41,10 +41,10 @@ class TaskView(Protocol):
         """Shows an event."""
 
     def end(self, result: Task | Message) -> None:
-        """Shows the result: the task rests, or the agent replied."""
+        """Shows the result: the task has ended or waits, or the agent replied."""
 
     def stop(self) -> None:
-        """Leaves the terminal as it should be, whatever happened."""
+        """Restores the terminal, whatever happened."""
 
     def note(self, text: str) -> None:
         """Shows a remark for the person."""
@@ -110,7 +110,7 @@ class OnTerminal:
             self._print(formatting.message_words(result))
             return
         text = formatting.answer_words(result) if self._shown else formatting.result_words(result)
-        if text and text != self._said:  # what it said last may be its answer
+        if text and text != self._said:  # its last message may be its answer
             self._print(text)
         self._summary(result)
 
@@ -203,7 +203,7 @@ class OnTerminal:
 
 
 def _progress_in(metadata: dict[str, object] | None) -> tuple[float, float | None] | None:
-    """Returns how far the work is, from agents that tell it (docs/extensions/work.md)."""
+    """Returns the progress of the work, if the agent reports it (docs/extensions/work.md)."""
     told = (metadata or {}).get(PROGRESS)
     fraction = told.get("fraction") if isinstance(told, dict) else None
     if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
@@ -217,7 +217,7 @@ class ThroughPipe:
 
     def __init__(self, *, growing: bool) -> None:
         self._growing = growing
-        """Whether text is written as it comes, or when the task rests."""
+        """Whether text is written as it arrives, and not only at the end."""
         self._artifact = ""
         self._open = False
 
@@ -226,7 +226,7 @@ class ThroughPipe:
         self._artifact = ""
 
     def tell(self, entry: Stamped | Message) -> None:
-        """Prints text as it grows, if that is wanted."""
+        """Prints growing text, if that is enabled."""
         if not self._growing or isinstance(entry, Message):
             return
         match entry.event:
@@ -261,7 +261,7 @@ class ThroughPipe:
             self.note(f"The task is {result.state.value}{why}")
 
     def stop(self) -> None:
-        """Lines end as lines do."""
+        """Ends an unfinished line."""
         self._break()
 
     def note(self, text: str) -> None:
@@ -298,7 +298,7 @@ class AsJson:
         json_output.show(json_output.result(result))
 
     def stop(self) -> None:
-        """Does nothing: every line is whole already."""
+        """Does nothing: every line is complete."""
 
     def note(self, text: str) -> None:
         """Prints a line on standard error."""
@@ -311,7 +311,7 @@ def console() -> Console:
 
 
 def chosen(*, as_json: bool, growing: bool, closing: bool = True) -> TaskView:
-    """Returns the view for where the output goes."""
+    """Returns the view for the kind of output."""
     if as_json:
         return AsJson(events=growing)
     out = console()

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Card, Requirements
 from dragoman.core.errors import BadParams, ConfigError
+from dragoman.core.peer import BearerToken
 from dragoman.security.outbound.guarded_http import safe_field
 
 PORTS = {"http": 80, "https": 443}
@@ -51,6 +52,12 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
 
 NONE = Credentials()
+
+
+def acting(own: Credentials, bearer: BearerToken) -> Credentials:
+    """Returns our credentials with this token in place of our own."""
+    headers = {**own.headers, "authorization": f"Bearer {bearer.secret}"}
+    return replace(own, headers=headers, until=None)
 
 
 class Certificate(Struct, frozen=True):

@@ -14,6 +14,15 @@ from .model import Message
 from .operations import Operation, R, Streamed
 
 
+class BearerToken(Struct, frozen=True, gc=False):
+    """A bearer token. `repr` shows nothing of it."""
+
+    secret: str
+
+    def __repr__(self) -> str:
+        return "BearerToken()"
+
+
 class Context(Struct, frozen=True, gc=False, kw_only=True):
     """The caller of an operation and the circumstances of its request. `admit` makes one per
     request."""
@@ -40,6 +49,11 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
     """The number of agents that have called each other before this call."""
     base: str = ""
     """The address that the caller used, as far as it is known. Only the extended card needs it."""
+    token: BearerToken | None = None
+    """The verified token that the caller showed, where an agent elsewhere is called for it. It is
+    exchanged for another one, and never sent to that agent."""
+    bearer: BearerToken | None = None
+    """The token that a client sends in place of its own credentials."""
 
 
 AGENT = "dragoman-agent"

@@ -1,4 +1,5 @@
-"""Every dialect we speak: the one table that server, client, gateway, doctor and tests read."""
+"""The table of all dialects, which the server, the client, the gateway, the doctor and the tests
+read."""
 
 from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError
@@ -8,11 +9,12 @@ from .iat import DIALECTS as IAT
 from .xiaoyi import DIALECTS as XIAOYI
 
 DIALECTS: dict[str, Dialect] = {each.name: each for each in (*A2A, *IAT, *XIAOYI)}
-"""By name. Newer versions come first: that is the order in which clients prefer them."""
+"""The dialects by name. Newer versions come first, which is the order in which clients prefer
+them."""
 
 
 def register(dialect: Dialect) -> None:
-    """Adds a dialect of your own to those that are served and called from now on."""
+    """Adds a dialect of your own, which is served and called from now on."""
     if dialect.name in DIALECTS:
         raise ConfigError(f"There is a dialect {dialect.name!r} already.")
     DIALECTS[dialect.name] = dialect

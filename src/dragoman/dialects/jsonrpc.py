@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0: what a request and a response are, and which bytes are neither.
+"""JSON-RPC 2.0: the form of requests and responses, and the check of bytes that are neither.
 
-JSON itself is checked here for every wire: UTF-8, not too deep (`nesting`), no NaN, no lone
-surrogates, and of duplicate keys the last counts (the last three by msgspec).
+JSON itself is checked here for every wire: it must be UTF-8, not too deep (`nesting`), without NaN
+and lone surrogates; of duplicate keys the last one counts (msgspec does the last three).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NULL = Raw(b"null")
 
 @final
 class Request(Struct, frozen=True, gc=False):
-    """A call. Without `id` it is a notification and wants no answer."""
+    """A call. Without an `id` it is a notification, which has no answer."""
 
     method: str
     jsonrpc: Literal["2.0"]
@@ -31,7 +31,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Error(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why a call failed."""
+    """The error object of a response."""
 
     code: int
     message: str | None = ""
@@ -47,14 +47,14 @@ class RequestOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
 
 
 class NotificationOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """A request that wants no answer, as we write it."""
+    """A notification as we write it."""
 
     method: str
     params: object
 
 
 class ResultOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """The response to a call that worked."""
+    """The response to a call that succeeded."""
 
     id: Id
     result: object
@@ -68,7 +68,7 @@ class FailureOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
 
 
 class Response(Struct, frozen=True, gc=False):
-    """Either response, as it is heard: peers leave out or null what they do not use."""
+    """A response of either kind as it is read: peers leave out unused members, or send null."""
 
     id: Id = None
     result: Raw = NULL
@@ -82,7 +82,8 @@ _read_anything = msgspec.json.Decoder().decode
 
 
 def request_in(body: bytes) -> Request | Fault:
-    """The request in `body`, or the fault to answer with, under the caller's id if it has one."""
+    """Returns the request in `body`, or the fault to answer with, under the caller's id if it has
+    one."""
     try:
         check(body)
         return _read_request(body)
@@ -93,12 +94,12 @@ def request_in(body: bytes) -> Request | Fault:
 
 
 def id_in(request: Request | Fault) -> Id:
-    """The id to answer a request under; null for one that has none."""
+    """Returns the id for the answer to a request; null for a request that has none."""
     return None if request.id is UNSET else request.id
 
 
 def response_in(body: bytes) -> Response:
-    """The response in `body`, or `PeerMisbehaved`."""
+    """Returns the response in `body`. Raises `PeerMisbehaved` if there is none."""
     try:
         check_answer(body)
         return _read_response(body)
@@ -107,7 +108,8 @@ def response_in(body: bytes) -> Response:
 
 
 def _refuse_bad_utf8(body: bytes) -> None:
-    """msgspec does not look into what it skips, and a body is UTF-8 or it is not."""
+    """Raises `Unparseable` for a body that is not UTF-8, because msgspec does not check the parts
+    that it skips."""
     try:
         body.decode()
     except UnicodeDecodeError as exc:
@@ -115,13 +117,13 @@ def _refuse_bad_utf8(body: bytes) -> None:
 
 
 def bare_type(content_type: str) -> str:
-    """The media type without its parameters."""
+    """Returns the media type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def check(body: bytes) -> None:
-    """Raises `Unparseable` for what msgspec lets through: too deep, too bushy, and bad UTF-8 in
-    what it skips."""
+    """Raises `Unparseable` for JSON that msgspec accepts although it is too deep, has too many
+    objects, or has invalid UTF-8 in skipped parts."""
     if not body.isascii():
         _refuse_bad_utf8(body)
     if why := unfit(body):
@@ -129,7 +131,7 @@ def check(body: bytes) -> None:
 
 
 def check_answer(body: bytes) -> None:
-    """The same for what we asked for, which may be a long list: only as deep as anything else."""
+    """Checks an answer, which may be a long list, so only its depth is limited."""
     if not body.isascii():
         _refuse_bad_utf8(body)
     if why := too_deep(body):
@@ -137,11 +139,12 @@ def check_answer(body: bytes) -> None:
 
 
 def _refusal(body: bytes, exc: Exception) -> Fault:
-    """Tells "no JSON" from "no request", and finds the id to answer under."""
+    """Tells a body that is not JSON from one that is not a request, and finds the id for the
+    answer."""
     try:
         found = _read_anything(body)
     except (msgspec.DecodeError, RecursionError) as worse:
-        # Among them numbers beyond any range: valid JSON, but nothing we could keep.
+        # One case is a number beyond any range: it is valid JSON, but cannot be stored.
         return Fault(None, Unparseable(str(worse)))
     if not isinstance(found, dict):
         what = "Batches are not supported" if isinstance(found, list) else str(exc)

@@ -1,9 +1,10 @@
-"""What a translation between two dialects cannot carry, found by asking the dialects themselves.
+"""Determines what a translation between two dialects cannot carry, from the dialects themselves.
 
-Every `Dialect` declares with `carried` what of a signal survives its wire, and contract tests hold
-it to that. Here are the features of signals that people ask about. A dialect loses a feature if a
-signal that has it is carried without it; a pair of dialects loses what either of them loses. So
-the tables of `dragoman gateway losses` and the note on a relayed task cannot differ from the code.
+Every `Dialect` declares with `carried` what remains of a signal after its wire, and contract tests
+verify that. Here are the features of signals that matter to people. A dialect loses a feature if a
+signal that has it is carried without it; a pair of dialects loses what either of them loses.
+Therefore the tables of `dragoman gateway losses` and the note on a relayed task cannot differ from
+the code.
 """
 
 from __future__ import annotations
@@ -61,17 +62,17 @@ class FileForms(Struct, frozen=True):
 
 
 class Feature(Struct, frozen=True):
-    """Something that a signal may have, and that a dialect may have no words for."""
+    """A feature that a signal may have, and that a dialect may not be able to express."""
 
     name: str
     sample: Signal
-    """A signal that has it."""
+    """A signal that has the feature."""
     present: Callable[[Signal], bool]
-    """Whether a signal has it."""
+    """Returns whether a signal has the feature."""
 
 
 def lost_by(dialect: Dialect) -> tuple[str, ...]:
-    """The names of the features that this dialect does not carry."""
+    """Returns the names of the features that this dialect does not carry."""
     return tuple(each.name for each in FEATURES if not each.present(dialect.carried(each.sample)))
 
 
@@ -84,14 +85,15 @@ def file_forms(name: str) -> tuple[FileForms, FileForms]:
 
 
 def lost_between(caller: Dialect, agent: Dialect) -> tuple[str, ...]:
-    """The names of the features that do not come through where the caller speaks one dialect and
-    the agent the other: both have to carry them."""
+    """Returns the names of the features that are lost if the caller speaks one dialect and the
+    agent the other: both have to carry a feature."""
     lost = {*lost_by(caller), *lost_by(agent)}
     return tuple(each.name for each in FEATURES if each.name in lost)
 
 
 def lost_from(dialect: Dialect, signal: Signal) -> tuple[str, ...]:
-    """The names of the features that this very signal has and that the dialect does not carry."""
+    """Returns the names of the features of this particular signal that the dialect does not
+    carry."""
     told = dialect.carried(signal)
     if told == signal:
         return ()
@@ -175,7 +177,7 @@ REQUESTS: tuple[Feature, ...] = (
     Feature("a send that does not wait", _send(wait=False), _op(lambda op: not op.wait)),
     Feature("the id of a message", _send(), _op(lambda op: op.message.message_id)),
 )
-"""What callers say."""
+"""The features of requests."""
 
 
 # What an agent answers.
@@ -311,7 +313,7 @@ ANSWERS: tuple[Feature, ...] = (
         lambda signal: isinstance(signal, Update) and isinstance(signal.entry, Message),
     ),
 )
-"""What agents say."""
+"""The features of answers."""
 
 FEATURES = (*REQUESTS, *ANSWERS)
 
@@ -323,12 +325,12 @@ OPERATIONS: dict[str, AnyOperation] = {
     "set a webhook": SetHook(hook=Hook(hook_id="h1", task_id="t1", url="https://example.com/")),
     "get the extended card": GetExtendedCard(),
 }
-"""What callers may ask beyond sending a message. A gateway answers all of it itself, so here only
-the caller's dialect counts."""
+"""The operations of callers beside sending a message. A gateway answers all of them itself, so only
+the caller's dialect counts here."""
 
 
 def missing_operations(caller: Dialect) -> tuple[str, ...]:
-    """The operations that callers of this dialect have no words for."""
+    """Returns the operations that callers of this dialect cannot request."""
     return tuple(
         name
         for name, op in OPERATIONS.items()

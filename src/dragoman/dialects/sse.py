@@ -1,8 +1,8 @@
-"""Server-sent events: how a frame of a stream is written, and a parser fed with bytes as they come.
+"""Server-sent events: writes the frames of a stream, and parses bytes as they arrive.
 
-The parser takes what the HTML standard and the wild have: CR, LF and CRLF, comments, several data
-lines, an id that holds until the next, a last event without its blank line. Its cost is linear in
-the bytes fed, and it keeps no more than one event of `max_size` bytes.
+The parser accepts what the HTML standard defines and what servers send: CR, LF and CRLF, comments,
+several data lines, an id that holds until the next one, and a last event without its blank line.
+Its cost is linear in the number of bytes, and it keeps no more than one event of `max_size` bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class SseParser:
         self._first_line = True
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that end in these bytes. Raises `PeerMisbehaved` when one is too large."""
+        """Returns the events that end in these bytes. Raises `PeerMisbehaved` when one is too
+        large."""
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")  # the other half of a CRLF cut in two
@@ -94,7 +95,7 @@ class SseParser:
             begin = end + 2
 
     def close(self) -> list[SseEvent]:
-        """The event that was still open when the stream ended, if there is one."""
+        """Returns the event that was still open when the stream ended, if there is one."""
         events: list[SseEvent] = []
         self._end_line(events)
         self._take(b"", events)

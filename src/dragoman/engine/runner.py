@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from dragoman.agent import Agent, Skill
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import LocalBell
@@ -15,7 +17,7 @@ from dragoman.core.events import Ask, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.log import Logger
 from dragoman.core.model import State
-from dragoman.core.peer import Context
+from dragoman.core.peer import BearerToken, Context
 from dragoman.settings import EngineSettings
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import WORKER_LOST, Input, Row, Scope, Store
@@ -136,7 +138,7 @@ class Runner:
 
     # Resuming an existing task.
 
-    async def adopt(self, row: Row) -> Run:
+    async def adopt(self, row: Row, token: BearerToken | None = None) -> Run:
         """Returns a run, not yet started, for a task that this worker has just claimed."""
         scope = row.scope
         first = (await self.store.read(scope, row.task_id, 0, 1)).entries[0].event
@@ -151,6 +153,7 @@ class Runner:
             tools=first.tools,
             hops=first.hops,
             deadline=first.deadline,
+            token=token,
         )
         run = Run(self.shared, row, self.skill_of(row), first, caller)
         run.writer.load(task)
@@ -164,12 +167,12 @@ class Runner:
         only serves to end the task."""
         return self.agent.recorded_skill(row.skill) or self.agent.choose("")
 
-    async def resume(self, row: Row) -> None:
+    async def resume(self, row: Row, token: BearerToken | None = None) -> None:
         """Runs a claimed task again from the top, with its journal (DESIGN §4.1).
 
         If the store fails, the claim remains, and the maintenance finds a task that nobody runs."""
         try:
-            await self._go_on(await self.adopt(row), row)
+            await self._go_on(await self.adopt(row, token), row)
         except DragomanError as exc:
             log.warning("A task could not be resumed", task=row.task_id, reason=exc.reason, why=exc)
             run = self.runs.get(row.task_id)
@@ -217,16 +220,29 @@ class Runner:
 
     # The inputs of a run.
 
-    async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
-        """Stores an input and delivers it to the run, in whichever process that is."""
+    async def add_input(
+        self,
+        scope: Scope,
+        task_id: str,
+        said: Input,
+        question: str | None,
+        token: BearerToken | None = None,
+    ) -> Row:
+        """Stores an input and delivers it to the run, in whichever process that is. `token` is what
+        the caller showed now, if its tokens are needed; it is not stored."""
         # Shielded from the cancellation of a caller that disconnects: an input that is in the store
         # must be delivered to the run, and a task that was claimed for it must be run.
         return await asyncio.shield(
-            self.background.spawn(self._add_input(scope, task_id, said, question))
+            self.background.spawn(self._add_input(scope, task_id, said, question, token))
         )
 
     async def _add_input(
-        self, scope: Scope, task_id: str, said: Input, question: str | None
+        self,
+        scope: Scope,
+        task_id: str,
+        said: Input,
+        question: str | None,
+        token: BearerToken | None,
     ) -> Row:
         asking = await self._asking(scope, task_id)
         if asking is Ask.APPROVAL and self.audit.path is not None:
@@ -237,6 +253,8 @@ class Runner:
         row = await self.store.add_input(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
+            if token is not None:
+                run.caller = replace(run.caller, token=token)
             try:
                 await self.bring(run, row.inputs)
             except Fenced as lost:  # the input is stored: the new holder of the task finds it
@@ -244,7 +262,7 @@ class Runner:
         elif not row.worker and row.state in WAITING and not self.stopping:
             taken = await self.store.seize(self.worker, task_id, row.epoch)
             if taken is not None:
-                await self.resume(taken)
+                await self.resume(taken, token)
         return row
 
     async def _asking(self, scope: Scope, task_id: str) -> Ask | None:

@@ -288,7 +288,7 @@ class MessageSender:
         message = replace(_heard(message), context_id=task.context_id)
         said = Input(message=message, by=_who(ctx), key=key)
         try:
-            await self._runner.add_input(self._scope_of(ctx), task.id, said, None)
+            await self._runner.add_input(self._scope_of(ctx), task.id, said, None, ctx.token)
         except Existing as exc:  # the same send arrived a moment ago
             if not exc.same:
                 raise Conflict(KEY_TAKEN) from exc
@@ -301,7 +301,7 @@ class MessageSender:
         """Answers a question of a task by its name."""
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
         said = Input(message=message, value=op.value, by=_who(ctx))
-        await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question)
+        await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question, ctx.token)
         await self._view.heard(self._scope_of(ctx), op.task_id)
         return await self._view.task(self._scope_of(ctx), op.task_id)
 

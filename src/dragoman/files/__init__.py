@@ -1,7 +1,7 @@
-"""Files by reference: what is kept on disk for others to download, at signed addresses that expire.
+"""Files by reference: files on disk that others can download, at signed addresses that expire.
 
-`FileDoor` is the one place at which a file of ours can be downloaded, whichever dialect names it.
-The gateway uses it where an agent or a caller takes files in one form only (ADR 0021).
+`FileDoor` is the only place where a file of ours can be downloaded, whichever dialect names it. The
+gateway uses it if an agent or a caller accepts files in one form only (ADR 0021).
 """
 
 from .file_door import FileDoor, delete_files, files_folder

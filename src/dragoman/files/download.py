@@ -1,4 +1,5 @@
-"""Downloads of files whose addresses others named: through the guarded client, within limits."""
+"""Downloads files from addresses that others named, through the guarded client and within
+limits."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from dragoman.security.outbound.guarded_http import GuardedHttp, HttpStream, Rul
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes so far, and the total if it is known."""
 CONNECT, IDLE = 10.0, 30.0
-"""Seconds in which a connection must be open, and seconds of silence after that."""
+"""The seconds in which a connection must be open, and the longest silence in seconds after that."""
 SHOWN = 200
 """The number of characters of an address that an error quotes."""
 ALL_PORTS = tuple(range(1, 65536))
@@ -22,13 +23,13 @@ class Downloader:
     """Downloads files without any credentials, from addresses that anybody may have named."""
 
     def __init__(self, *, allow_private: bool, max_size: int, seconds: float, types: Iterable[str]):
-        """`seconds` are those that a whole download may take. `types` are the media types that are
-        accepted, such as `image/*`; all, if there are none."""
+        """`seconds` is the time that a whole download may take. `types` are the accepted media
+        types, such as `image/*`; by default all are accepted."""
         self._http = GuardedHttp(Rules(allow_private=allow_private, ports=ALL_PORTS))
         self.max_size, self._seconds, self._types = max_size, seconds, tuple(types)
 
     async def chunks(self, url: str) -> AsyncGenerator[bytes, None]:
-        """Yields a file as it comes. Raises `BadParams` if the address may not be called, or the
+        """Yields a file as it arrives. Raises `BadParams` if the address may not be called or the
         type is not accepted, `TooLarge`, or `PeerRefused` if there is no such file."""
         try:
             async with asyncio.timeout(self._seconds):
@@ -59,7 +60,7 @@ class Downloader:
 
 
 def matches(media_type: str, pattern: str) -> bool:
-    """Returns whether a media type is this one, or of the family of `image/*`."""
+    """Returns whether a media type is this one, or belongs to a family such as `image/*`."""
     family, _, kind = pattern.lower().partition("/")
     return media_type == pattern.lower() or (kind == "*" and media_type.startswith(f"{family}/"))
 
@@ -67,7 +68,7 @@ def matches(media_type: str, pattern: str) -> bool:
 async def limited_chunks(
     stream: HttpStream, url: str, most: int, progress: Progress | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Yields the file that an answer holds, up to a size. Raises `TooLarge`, `Unauthenticated`, or
+    """Yields the file in a response, up to a size. Raises `TooLarge`, `Unauthenticated`, or
     `PeerRefused` if there is no such file."""
     total = _checked(stream, url, most)
     have = 0

@@ -1,10 +1,10 @@
-"""FileDoor: files of ours that others may download, whichever dialect names their addresses.
+"""`FileDoor`: files of ours that others may download, whichever dialect names their addresses.
 
-Theory. A file is kept below the folder of its task, under a name that is made of its content or of
-the address from which it came, and the time at which its own address expires is a round one. So a
-run that starts again gives the same file the same address, and an agent that compares messages with
-the same idempotency key sees the same message. A file is deleted when its last address has
-expired, and never outlives its task.
+Theory. A file is stored in the folder of its task, under a name that is derived from its content or
+from the address that it came from, and the time at which its own address expires is rounded.
+Therefore a run that starts again gives the same file the same address, and an agent that compares
+messages with the same idempotency key sees the same message. A file is deleted when its last
+address has expired, and never outlives its task.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PIECE = 1024 * 1024
 
 
 class FileDoor:
-    """Keeps files on disk, and gives them signed addresses that expire."""
+    """Stores files on disk, and gives them signed addresses that expire."""
 
     def __init__(self, settings: Settings, base: str = "") -> None:
         """`base` is the public address of the server; empty if it is not known."""
@@ -48,7 +48,8 @@ class FileDoor:
         self.base = base.rstrip("/")
         kept = (each.keep_tasks for each in settings.retention.values())
         self.expires = int(max(1.0, min(files.expires, settings.limits.keep_tasks, *kept)))
-        """The seconds for which an address holds. No file outlives the task that it belongs to."""
+        """The seconds for which an address is valid. No file outlives the task that it belongs
+        to."""
         self.downloads = files.downloads
         self._settings = settings
         self._stored: StoredFiles | None = None
@@ -62,12 +63,12 @@ class FileDoor:
 
     @property
     def offers(self) -> bool:
-        """Returns whether files can be given addresses, since ours is known."""
+        """Returns whether files can be given addresses, because our own address is known."""
         return bool(self.base)
 
     @property
     def stored(self) -> StoredFiles:
-        """The files on disk. Those of a store in memory are gone when the server stops."""
+        """The files on disk. Those of a store in memory are deleted when the server stops."""
         if self._stored is None:
             files = self._settings.files
             folder = files_folder(self._settings)
@@ -79,7 +80,7 @@ class FileDoor:
 
     @property
     def downloader(self) -> Downloader:
-        """Downloads what callers name the addresses of, without credentials."""
+        """Downloads files from addresses that callers named, without credentials."""
         if self._downloader is None:
             from .download import Downloader  # loaded when there is something to download
 
@@ -93,11 +94,12 @@ class FileDoor:
         return self._downloader
 
     async def offer(self, file: Blob, *, task_id: str) -> Link:
-        """Keeps a file for a task, and returns it by its address. The same file has the same
-        address for a while, also after a restart.
+        """Stores a file for a task, and returns it as a link. The same file has the same address
+        for a while, even after a restart.
 
-        Raises `TooLarge` or `TooMany` if the file cannot be kept, and `ConfigError` if the address
-        of the server is not known."""
+        Raises `TooLarge` or `TooMany` if the file cannot be stored, and `ConfigError` if the
+        address of the server is not known.
+        """
         digest = hashlib.sha256(file.content).hexdigest()[:32]
         header = FileHeader(safe_name(file.filename), file.media_type)
         expires = self._expires()
@@ -112,8 +114,9 @@ class FileDoor:
         task_id: str,
         chunks: Callable[[str], Chunks] | None = None,
     ) -> Link:
-        """Downloads a file to disk, and returns it by an address of ours. `chunks` downloads it;
-        None: without credentials. It is never in memory as a whole."""
+        """Downloads a file to disk, and returns it as a link to our own address. `chunks` downloads
+        it; by default it is downloaded without credentials. The file is never in memory as a
+        whole."""
         expires = self._expires()
         found = await self._fetched(link, task_id, expires, chunks)
         return self._link(link, _id_of(link, task_id), found.header.name, expires)
@@ -129,7 +132,8 @@ class FileDoor:
         the same content, whatever is at the address then.
 
         Raises `BadParams` for an address that may not be called, `TooLarge`, `TooMany` or
-        `PeerRefused`."""
+        `PeerRefused`.
+        """
         found = await self._fetched(link, task_id, self._expires(), chunks)
         content = await asyncio.to_thread(found.content)
         return Blob(
@@ -140,14 +144,14 @@ class FileDoor:
         )
 
     async def find(self, file_id: str) -> StoredFile | None:
-        """Returns a file that is kept."""
+        """Returns a stored file."""
         return await asyncio.to_thread(self.stored.find, file_id)
 
     async def sweep(self) -> int:
-        """Deletes what has expired, and returns the number of files."""
+        """Deletes the files that have expired, and returns their number."""
         folder = files_folder(self._settings)
         if self._stored is None and (folder is None or not folder.is_dir()):
-            return 0  # nothing was ever kept here
+            return 0  # nothing was ever stored here
         return await asyncio.to_thread(self.stored.sweep, time.time())
 
     async def close(self) -> None:
@@ -159,8 +163,8 @@ class FileDoor:
             self._temporary = self._stored = None
 
     def _expires(self) -> int:
-        """Returns when an address expires that is made now. It holds for at least half of the time,
-        and is the same in all of that half."""
+        """Returns when an address that is created now expires. It is valid for at least half of the
+        time, and is the same during all of that half."""
         half = max(1, self.expires // 2)
         return (int(time.time()) // half + 2) * half
 
@@ -192,7 +196,7 @@ class FileDoor:
             finally:
                 draft.discard()
         found = await self.find(file_id)
-        if found is None:  # it was deleted at this very moment
+        if found is None:  # it was deleted in the meantime
             raise FileNotFoundError(file_id)
         return found
 

@@ -1,4 +1,4 @@
-"""Names of files that come from elsewhere."""
+"""Safe names for files that come from others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The endpoint of the file door: `/files/...` at the root of the server.
 
-A caller that has the address of a file may download it until it expires. The signature is the
-credential, and no other is asked for. A browser never shows a file as a page of ours.
+A caller that has the address of a file may download it until the address expires. The signature is
+the credential, and no other is required. A browser never shows a file as a page of ours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ PATTERN = f"{FILES}/*"
 PIECE = 256 * 1024
 """The number of bytes that are read and sent at once."""
 SLOWEST = 64 * 1024
-"""The bytes per second at which a download may go on beyond `limits.answer_time`."""
+"""The minimum rate in bytes per second of a download that takes longer than
+`limits.answer_time`."""
 SWEEP = 600.0
 """The longest time in seconds between two clean-ups."""
 OCTETS = "application/octet-stream"
@@ -48,7 +49,7 @@ _SAFE: tuple[Header, ...] = (
 
 
 class ByteRange(NamedTuple):
-    """The part of a file that was asked for."""
+    """The requested part of a file."""
 
     first: int
     size: int
@@ -62,31 +63,31 @@ class FilesService(Service):
     def __init__(self, door: FileDoor, server: ServerContext) -> None:
         self.door, self._server = door, server
         self._open = 0
-        """The downloads that go on now."""
+        """The running downloads."""
         self._served = self._refused = 0
         self._sweeper: asyncio.Task[None] | None = None
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """The address of all files."""
+        """Returns the route of all files."""
         return {PATTERN: {"GET": self.download, "HEAD": self.download}}
 
     def patterns(self) -> Mapping[str, Callable[[str], bool]]:
-        """The paths that this address stands for."""
+        """Returns the pattern of the paths of this route."""
         return {PATTERN: lambda path: path.startswith(f"{FILES}/")}
 
     async def start(self) -> None:
-        """Begins to delete files that have expired."""
+        """Starts to delete files that have expired."""
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def stop(self) -> None:
-        """Ends that, and deletes the files of a store in memory."""
+        """Stops the clean-up, and deletes the files of a store in memory."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait({self._sweeper})
         await self.door.close()
 
     def metrics(self) -> tuple[Family, ...]:
-        """Returns how many files were downloaded."""
+        """Returns the number of downloads."""
         return (
             Family("files_served_total", "counter", "Downloads of files.", (f" {self._served}",)),
             Family(
@@ -112,7 +113,7 @@ class FilesService(Service):
         head = scope["method"] == "HEAD"
         try:
             signed = self.door.signer.verify(scope["path"], scope["query_string"])
-        except DragomanError:  # there is no key: nothing was ever signed
+        except DragomanError:  # without a key, no address was ever signed
             signed = None
         # The disk is not touched for an address that we have not signed.
         if signed is None:
@@ -164,7 +165,7 @@ class FilesService(Service):
         await self._send_content(found, wanted, send)
 
     async def _send_content(self, found: StoredFile, wanted: ByteRange, send: Send) -> None:
-        """Sends the content in pieces, as they are read. A client that stops to read is left."""
+        """Sends the content in pieces, as they are read. A client that stops reading is cut off."""
         limits = self._server.limits
         handle = await asyncio.to_thread(os.open, found.path, os.O_RDONLY)
         try:
@@ -188,8 +189,8 @@ class FilesService(Service):
 
 
 def range_in(text: str, size: int) -> ByteRange | None:
-    """Returns the range that a header names; None if it cannot be satisfied. What is no single
-    range of bytes is ignored, as RFC 9110 §14.2 allows."""
+    """Returns the range in a header, or None if it cannot be satisfied. Anything but a single range
+    of bytes is ignored, as RFC 9110 §14.2 allows."""
     found = _RANGE.fullmatch(text.replace(" ", ""))
     if found is None or not (found[1] or found[2]):
         return ByteRange(0, size)

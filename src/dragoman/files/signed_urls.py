@@ -1,4 +1,4 @@
-"""Addresses of files that hold for a while, and only for the file that they were made for."""
+"""Signed addresses of files, which are valid for a limited time and for one file only."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote
 
 FILES = "/files"
-"""Below it are the files, at the root of the server."""
+"""The path below which the files are served, at the root of the server."""
 _DIGITS = 12
-"""The most digits of a time in seconds; what is longer is no time."""
+"""The maximum number of digits of a time in seconds."""
 
 
 class SignedPath(NamedTuple):
-    """An address that was signed by us: the file, and the time until which it may be downloaded."""
+    """An address that we have signed: the file, and the time until which it may be downloaded."""
 
     file_id: str
     name: str
     expires: int
-    """In seconds since the epoch."""
+    """The time in seconds since the epoch."""
 
 
 class UrlSigner:
-    """Signs addresses of files with a key that is made from the server's secret."""
+    """Signs addresses of files with a key that is derived from the server's secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"dragoman file urls", hashlib.sha256)
@@ -35,8 +35,8 @@ class UrlSigner:
         return f"{where}?expires={expires}&signature={signature}"
 
     def verify(self, path: str, query: bytes) -> SignedPath | None:
-        """Returns what an address says, if we have signed exactly that; else None. `path` is the
-        decoded path of the request. Whether it has expired is not checked here."""
+        """Returns the content of an address if we have signed exactly that, or None. `path` is the
+        decoded path of the request. This does not check whether the address has expired."""
         words = path.removeprefix(f"{FILES}/").split("/")
         if len(words) != 2:
             return None
@@ -49,11 +49,11 @@ class UrlSigner:
         if not (expires.isascii() and expires.isdecimal() and len(expires) <= _DIGITS):
             return None
         found = SignedPath(words[0], words[1], int(expires))
-        # Compared as bytes, in a time that does not depend on where they differ.
+        # They are compared as bytes, in a time that does not depend on where they differ.
         right = hmac.compare_digest(self._signature(*found).encode(), signature.encode())
         return found if right else None
 
     def _signature(self, file_id: str, name: str, expires: int) -> str:
-        # A name has no line ends, and neither has an id: no two addresses sign the same text.
+        # Neither a name nor an id contains line ends, so no two addresses sign the same text.
         text = f"{file_id}\n{name}\n{expires}".encode("utf-8", "surrogatepass")
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()

@@ -1,8 +1,8 @@
-"""The files of a server on disk, each in one file of ours, below one folder for each task.
+"""The files of a server on disk, in one folder for each task.
 
-A stored file begins with a header, so that what it is called and what it holds appear together or
-not at all. The modification time is the time at which it may be deleted: a clean-up opens nothing.
-Names on disk are digests made here. Nothing that comes from outside is ever part of a path.
+A stored file begins with a header, so that its name and its content appear together or not at all.
+The modification time is the time at which it may be deleted, so a clean-up opens no file. Names on
+disk are digests that are computed here. Nothing that comes from outside is ever part of a path.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MAGIC = b"dragoman-file 1\n"
 _LENGTH = 4
 _DRAFT = ".draft"
 ABANDONED = 3600
-"""Seconds after which a file that was never finished is deleted."""
+"""Seconds after which an unfinished file is deleted."""
 
 
 class FileHeader(Struct, frozen=True, omit_defaults=True):
-    """What is known of a stored file beside its content."""
+    """The description of a stored file, beside its content."""
 
     name: str
     media_type: str = ""
@@ -47,12 +47,12 @@ class StoredFile(Struct, frozen=True):
     path: Path
     header: FileHeader
     start: int
-    """Where its content begins."""
+    """The offset at which its content begins."""
     size: int
     """The number of bytes of its content."""
 
     def content(self) -> bytes:
-        """Returns all of it."""
+        """Returns the whole content."""
         with self.path.open("rb") as file:
             file.seek(self.start)
             return file.read()
@@ -73,7 +73,7 @@ class StoredFiles:
         self._lock = threading.Lock()
 
     def find(self, file_id: str) -> StoredFile | None:
-        """Returns the file with this id; None if there is none."""
+        """Returns the file with this id, or None if there is none."""
         path = self._path(file_id)
         if path is None:
             return None
@@ -84,7 +84,7 @@ class StoredFiles:
             return None
 
     def draft(self, file_id: str, header: FileHeader) -> FileDraft:
-        """Begins to write a file. It can be found when the draft is committed."""
+        """Starts to write a file. It can be found once the draft is committed."""
         path = self._path(file_id)
         assert path is not None  # noqa: S101  our own ids only
         make_folder(self.folder)
@@ -147,7 +147,7 @@ class StoredFiles:
 
 
 class FileDraft:
-    """A file that is being written. Until it is committed nobody finds it."""
+    """A file that is being written. It cannot be found until it is committed."""
 
     def __init__(self, files: StoredFiles, path: Path, header: FileHeader) -> None:
         self._files, self._final = files, path
@@ -159,8 +159,8 @@ class FileDraft:
         self._size = 0
 
     def write(self, chunk: bytes | memoryview) -> None:
-        """Appends content. Raises `TooLarge` if the file is larger than any may be, and `TooMany`
-        if there is no room."""
+        """Appends content. Raises `TooLarge` if the file exceeds the maximum size, and `TooMany` if
+        there is no room."""
         self._size += len(chunk)
         if self._size > self._files.max_size:
             raise TooLarge(f"The file is larger than {self._files.max_size} bytes")
@@ -168,7 +168,7 @@ class FileDraft:
         self._file.write(chunk)
 
     def commit(self, expires: int) -> None:
-        """Makes the file one that can be found, all of it at once."""
+        """Makes the whole file available at once."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -176,7 +176,7 @@ class FileDraft:
         self._path.replace(self._final)
 
     def discard(self) -> None:
-        """Deletes what was written. A file that was committed stays."""
+        """Deletes the written content. A file that was committed stays."""
         self._file.close()
         self._path.unlink(missing_ok=True)
 

@@ -1,8 +1,8 @@
-"""Files on their way from one agent to another: in the form that the other side takes.
+"""Passes files from one agent to another, in the form that the other side accepts.
 
-A file is passed on as it came, unless the other side has no words for that form, its messages are
-too small for the content, or the settings ask for the other form. Then a content is offered at our
-file door, or a link is downloaded to disk and its content sent.
+A file is passed on unchanged, unless the other side cannot express that form, its messages are too
+small for the content, or the settings require the other form. In these cases a content is offered
+at our file door, or a link is downloaded to disk and its content sent.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dragoman.dialects.losses import FileForms
 from .file_door import Chunks, FileDoor
 
 FileForm = Literal["auto", "value", "reference"]
-"""How files are passed: as they come, by value, or by reference."""
+"""The form in which files are passed: unchanged, by value, or by reference."""
 T = TypeVar("T")
 AROUND = 64 * 1024
-"""The bytes of a message that are left for all but its files."""
+"""The bytes of a message that are reserved for everything but its files."""
 
 
 def has_files(parts: Iterable[AnyPart]) -> bool:
@@ -39,8 +39,8 @@ def has_files(parts: Iterable[AnyPart]) -> bool:
 
 
 def room_in(dialect: Dialect) -> int:
-    """Returns the bytes of files that fit into a message of this dialect, since base64 makes four
-    bytes of three; 0 if nothing is known of it."""
+    """Returns the bytes of files that fit into a message of this dialect, given that base64 turns
+    three bytes into four, or 0 if the limit is not known."""
     return max(0, dialect.max_message - AROUND) * 3 // 4
 
 
@@ -50,21 +50,21 @@ class FileTransfer(Struct, kw_only=True):
     door: FileDoor
     task_id: str
     takes: FileForms
-    """The forms that the other side has words for."""
+    """The forms that the other side accepts."""
     form: FileForm = "auto"
     room: int = 0
-    """The bytes of files that one message may hold; 0: any number."""
+    """The bytes of files that one message may hold; 0 means no limit."""
     chunks: Callable[[str], Chunks] | None = None
-    """Downloads a link; None: without credentials."""
+    """Downloads a link; by default it is downloaded without credentials."""
     mirrors: Callable[[str], bool] | None = None
-    """Whether a link leads to where only we are let in; then it becomes one of ours, if files are
-    passed by reference."""
+    """Returns whether only we have access to the target of a link; then it becomes a link to our
+    own address, if files are passed by reference."""
     note: Callable[[str], Awaitable[None]] | None = None
-    """Told of a file that could not be converted, and is passed on as it is. None: that is an
-    error."""
+    """Called with a file that could not be converted and is passed on unchanged. Without it, that
+    is an error."""
 
     async def parts(self, parts: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
-        """Returns the parts with files in the form that the other side takes. Raises a
+        """Returns the parts with files in the form that the other side accepts. Raises a
         `DragomanError` if that is not possible."""
         if not has_files(parts):
             return parts
@@ -84,17 +84,18 @@ class FileTransfer(Struct, kw_only=True):
         return tuple(found)
 
     async def message(self, message: Message) -> Message:
-        """Returns a message with such parts."""
+        """Returns the message with converted files."""
         parts = await self.parts(message.parts)
         return message if parts is message.parts else replace(message, parts=parts)
 
     async def artifact(self, artifact: Artifact) -> Artifact:
-        """Returns an artifact with such parts."""
+        """Returns the artifact with converted files."""
         parts = await self.parts(artifact.parts)
         return artifact if parts is artifact.parts else replace(artifact, parts=parts)
 
     async def task(self, task: Task) -> Task:
-        """Returns a task with such artifacts, and such a message. Its history is our caller's."""
+        """Returns the task with converted files in its artifacts and its message. Its history
+        belongs to our caller."""
         artifacts = tuple([await self.artifact(each) for each in task.artifacts])
         status, said = task.status, task.status.message
         if said is not None:
@@ -102,7 +103,7 @@ class FileTransfer(Struct, kw_only=True):
         return replace(task, artifacts=artifacts, status=status)
 
     async def event(self, event: ev.AnyEvent) -> ev.AnyEvent:
-        """Returns an event with such parts."""
+        """Returns the event with converted files."""
         match event:
             case ev.ArtifactChunk():
                 return replace(event, artifact=await self.artifact(event.artifact))
@@ -145,25 +146,25 @@ class FileTransfer(Struct, kw_only=True):
 
 
 class RelayedFiles(Struct):
-    """The files of a relayed task: those that the agent is sent, and those that it makes."""
+    """The files of a relayed task: those for the agent, and those that it creates."""
 
     down: FileTransfer
     up: FileTransfer | None
-    """None: what the agent makes is passed on as it is."""
+    """Converts the files that the agent creates; None passes them on unchanged."""
 
     async def sent(self, op: T) -> T:
-        """Returns a request with files in the form that the agent takes."""
+        """Returns a request with files in the form that the agent accepts."""
         if not isinstance(op, SendMessage):
             return op
         message = await self.down.message(op.message)
         return op if message is op.message else replace(op, message=message)
 
     async def received(self, batch: Batch) -> Batch:
-        """Returns events of the agent with files in the form that our caller takes."""
+        """Returns events of the agent with files in the form that our caller accepts."""
         return replace(batch, entries=[await self._entry(each) for each in batch.entries])
 
     async def result(self, value: T) -> T:
-        """Returns the answer to a call with files in the form that our caller takes."""
+        """Returns the answer to a call with files in the form that our caller accepts."""
         if self.up is None or not isinstance(value, Task):
             return value
         return await self.up.task(value)  # type: ignore[return-value]

@@ -16,12 +16,14 @@ from dragoman.client.credentials import Auth, SharedSecret, origin_of
 from dragoman.client.negotiation import check_known
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import BadParams, ConfigError
+from dragoman.dialects import DIALECTS
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import HostedAgent, Settings
 from dragoman.store.registry import RegistryEntry
 
 from .cards import CardGuard
 from .registry import Factory
+from .token_exchange import TokenExchange
 from .upstream_agent import UpstreamAgent
 from .upstream_pool import Closing, UpstreamPool
 
@@ -47,6 +49,9 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
         options["ca"] = agent.ca
     if agent.origins:
         options["origins"] = agent.origins
+    exchange = _exchange(name, agent)
+    if exchange is not None:
+        closing.append(exchange)
     auth = _auth(name, agent, settings, closing)
     if auth is not None:
         options["auth"] = auth
@@ -74,6 +79,7 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
         files=agent.files,
         result_files=agent.result_files,
         inline_size=agent.inline_size,
+        exchange=exchange,
     )
 
 
@@ -171,6 +177,26 @@ def _signed_for(name: str, agent: HostedAgent) -> str:
         return ""
     to = agent.agent_id or name
     return f"signed for {to!r}: agent_id in [agents.{name}] is the name that the agent has"
+
+
+def _exchange(name: str, agent: HostedAgent) -> TokenExchange | None:
+    """Returns what exchanges the tokens of callers for those of the agent, if the section says
+    so."""
+    found = agent.auth.exchange if agent.auth is not None else None
+    if found is None:
+        return None
+    if not is_safe(found.token_url):
+        what = f"exchange.token_url must begin with https://, not '{found.token_url}'"
+        raise agent.error(name, "auth", what)
+    for url in agent.addresses:
+        named = [DIALECTS[agent.dialect]] if agent.dialect else dialects_of(url)
+        if any(each.conversation is not None for each in named):
+            what = "exchange: one connection of IAT serves all callers, so nobody is acted for"
+            raise agent.error(name, "auth", what)
+    secret = found.client_secret
+    return TokenExchange(
+        name, found, _secret(name, agent, "auth", secret) if secret is not None else ""
+    )
 
 
 def _secret(name: str, agent: HostedAgent, key: str, secret: Secret) -> str:

@@ -1,4 +1,4 @@
-"""Agents that dialled in over XiaoYi links, served as agents of ours.
+"""Serves the agents that have dialled in over XiaoYi links.
 
 Such an agent is an `UpstreamAgent` like any other, whose pool has one connection: its links.
 """
@@ -24,7 +24,8 @@ from .upstream_agent import UpstreamAgent
 from .upstream_pool import UpstreamPool
 
 SCHEME = "xiaoyi-link"
-"""Begins the label of an agent in place of an address, in the journal and for operators."""
+"""The prefix of the label that an agent has instead of an address, in the journal and for
+operators."""
 
 
 class LinkConnections:
@@ -44,15 +45,15 @@ class LinkConnections:
         yield agent
 
     async def close(self) -> None:
-        """Does nothing: the endpoint has the links."""
+        """Does nothing: the endpoint owns the links."""
 
 
 class LinkedUpstreamAgent(UpstreamAgent):
-    """An agent that dialled in."""
+    """An agent that has dialled in."""
 
     async def invoke_elsewhere(self, op: Invoke, ctx: Context) -> Json:
         """Clears a context of the caller. The link has no other method of its own."""
-        # A2A wants a namespace in front of such a method; any will do.
+        # A2A requires a namespace before the name of such a method; any will do.
         if op.method.rpartition("/")[2] == CLEAR:
             params = op.params if isinstance(op.params, dict) else {}
             named = params.get("contextId") or params.get("sessionId")
@@ -70,13 +71,14 @@ class LinkedAgents:
     def __init__(
         self, links: Links, dial_ins: DialIns, slug: Callable[[str], str], *, task_limit: float
     ) -> None:
-        """`slug` makes the name of an agent of its id."""
+        """`slug` derives the name of an agent from its id."""
         self._links, self._slug, self._task_limit = links, slug, task_limit
         self.dial_ins = dial_ins
         links.on_arrival, links.on_departure = self._arrived, self._left
 
     async def check_claim(self, agent_id: str) -> None:
-        """Raises `Forbidden` for an id that cannot be a name, or whose name is another agent's."""
+        """Raises `Forbidden` for an id that cannot be a name, or whose name belongs to another
+        agent."""
         try:
             name = self._slug(agent_id)
         except ConfigError as exc:

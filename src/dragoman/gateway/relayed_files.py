@@ -1,4 +1,4 @@
-"""The files of a relayed task: which forms the agent and our caller take."""
+"""The files of a relayed task, in the forms that the agent and our caller accept."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Downloads(Protocol):
     """A connected agent that downloads with our credentials for it."""
 
     def download(self, url: str, *, max_size: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Yields a file as it comes."""
+        """Yields a file as it arrives."""
 
 
 def prepare_files(
     agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn, parts: Iterable[AnyPart]
 ) -> None:
-    """Has the files of a task converted on their way, if there are any among these parts of it, or
-    if results may not be passed on as they are."""
+    """Prepares the conversion of the files of a task, if there are any among these parts, or if
+    results may have to be converted."""
     if agent.door is None or peer.files is not None:
         return
     if has_files(parts) or _converts_results(agent, turn.caller.dialect):
@@ -41,7 +41,7 @@ def prepare_files(
 
 
 def _converts_results(agent: UpstreamAgent, dialect: str) -> bool:
-    """Returns whether the files that an agent makes may have to be converted for a caller that
+    """Returns whether the files that an agent creates may have to be converted for a caller that
     speaks this dialect."""
     if agent.result_files != "auto" or agent.inline_size:
         return True
@@ -50,7 +50,7 @@ def _converts_results(agent: UpstreamAgent, dialect: str) -> bool:
 
 
 def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> RelayedFiles:
-    """Returns what converts the files of one task."""
+    """Returns the converter of the files of one task."""
     door = agent.door
     assert door is not None  # noqa: S101  it is asked before
     dialect = DIALECTS[peer.dialect]
@@ -81,7 +81,7 @@ def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Rela
 
 
 def _taken_by(dialect: str) -> FileForms:
-    """Returns the forms that a caller takes. After a restart its dialect may not be known."""
+    """Returns the forms that a caller accepts. After a restart its dialect may not be known."""
     return file_forms(dialect)[1] if dialect in DIALECTS else FileForms()
 
 

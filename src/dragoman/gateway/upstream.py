@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from dragoman.core.errors import (
     Conflict,
     DragomanError,
     Forbidden,
-    NotCancelable,
     PeerRefused,
     PeerUnreachable,
     TaskFinished,
@@ -44,7 +42,7 @@ from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 
 from .relayed_files import prepare_files
-from .upstream_connections import ConnectedAgent
+from .token_exchange import ActingFor
 from .upstream_peer import UpstreamPeer
 from .upstream_pool import RETRY_AFTER
 
@@ -65,25 +63,6 @@ _FILES = frozenset((CONTENT, ADDRESS))
 """Features that are converted into each other."""
 _BETWEEN_US = frozenset((CURSOR, IDEMPOTENCY, TRANSITIONS))
 """Extensions of ours that hold between two sides; each side has its own."""
-
-
-class KnownIds:
-    """What the upstream calls our tasks and conversations, as far as it chose the names itself.
-    The oldest are forgotten."""
-
-    def __init__(self, most: int = 10_000) -> None:
-        self._most = most
-        self._ids: OrderedDict[str, str] = OrderedDict()
-
-    def get(self, ours: str) -> str:
-        """Returns their id; empty if it is not known."""
-        return self._ids.get(ours, "")
-
-    def put(self, ours: str, theirs: str) -> None:
-        """Remembers an id."""
-        self._ids[ours] = theirs
-        while len(self._ids) > self._most:
-            self._ids.popitem(last=False)
 
 
 class RemoteUpstream(Upstream):
@@ -145,7 +124,9 @@ class RemoteUpstream(Upstream):
                         raise
                 elif not task_id:
                     exc.sent = True  # it may have been, by an earlier run
-                elif found := await self._asked.pool.find(task_id, besides=label):
+                elif found := await self._asked.pool.find(
+                    task_id, besides=label, acting=self._acting
+                ):
                     self._found_at = label = found
                     continue
                 await self._wait(exc)
@@ -163,7 +144,17 @@ class RemoteUpstream(Upstream):
             context_id=self._context_id,
             principal=self._principal,
             avoid=self._passed,
+            acting=self._acting,
         )
+
+    def _note_opener(self, task_id: str) -> None:
+        if self._asked.exchange is not None:
+            self._asked.exchange.began(task_id, self._turn.caller.token)
+
+    @property
+    def _acting(self) -> ActingFor | None:
+        """The caller, if the agent is called for it and not for us."""
+        return self._asked.acting_for(lambda: self._turn.caller)
 
     def _recorded(self, address: str) -> str:
         """Reads a recorded address: the agent becomes the one that is asked. Returns the label of
@@ -240,6 +231,7 @@ class RemoteUpstream(Upstream):
         """Remembers what the agent calls our task and our conversation, and notes on our task what
         could not be carried to it."""
         self._asked.tasks.put(self._turn.task_id, task_id)
+        self._note_opener(task_id)
         if context_id and context_id != self._context_id:
             self._asked.contexts.put(self._whose, context_id)
         if self._lost:
@@ -329,11 +321,12 @@ class RemoteUpstream(Upstream):
         for each in pool.addresses:
             if label and each.label != label:
                 continue
-            async with pool.peer(at=each.label, urgent=True) as peer:
+            async with pool.peer(at=each.label, urgent=True, acting=self._acting) as peer:
                 page = await peer.call(op, Context())
             for task in page.tasks:
                 if any(message.message_id == key for message in task.history):
                     self._peer = peer
+                    self._note_opener(task.id)
                     return task.id
         return ""
 
@@ -368,12 +361,6 @@ def told(name: str, exc: DragomanError) -> DragomanError:
     if isinstance(exc, TaskNotFound):
         return Failed(f"{name} does not know the task any more", reason="task_lost")
     return exc
-
-
-async def cancel(peer: ConnectedAgent, task_id: str) -> None:
-    """Cancels a task of an agent. It is no error if the task has ended."""
-    with suppress(NotCancelable, TaskNotFound, TaskFinished):
-        await peer.cancel(task_id)
 
 
 def _asks(task: Task, question: str) -> bool:

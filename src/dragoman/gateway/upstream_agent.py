@@ -7,7 +7,9 @@ elsewhere decides.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -16,18 +18,27 @@ from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
 from dragoman.agent.run_api import RunApi
 from dragoman.agent.turn import access_of
 from dragoman.core.card import Card, Interface
-from dragoman.core.errors import BadParams, ConfigError, DragomanError, Unsupported
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    DragomanError,
+    NotCancelable,
+    TaskFinished,
+    TaskNotFound,
+    Unsupported,
+)
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
-from dragoman.core.operations import GetExtendedCard, Invoke
-from dragoman.core.peer import Context
+from dragoman.core.operations import CancelTask, GetExtendedCard, Invoke
+from dragoman.core.peer import ANYONE, Context
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileForm
 from dragoman.relay import Relay, RelayedTask
 
 from .cards import changes, relayed
 from .service import UpstreamService
-from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel, parsed, told
+from .token_exchange import ActingFor, TokenExchange
+from .upstream import PREFIX, RELAY, RemoteUpstream, parsed, told
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
@@ -36,6 +47,25 @@ MOST_ID = 200
 SKILL_ID = "metadata.skillId"
 MOST_ATTEMPTS = 1000
 """A run that starts again follows the same task, so it may do so often."""
+
+
+class KnownIds:
+    """What the upstream calls our tasks and conversations, as far as it chose the names itself.
+    The oldest are forgotten."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._ids: OrderedDict[str, str] = OrderedDict()
+
+    def get(self, ours: str) -> str:
+        """Returns their id; empty if it is not known."""
+        return self._ids.get(ours, "")
+
+    def put(self, ours: str, theirs: str) -> None:
+        """Remembers an id."""
+        self._ids[ours] = theirs
+        while len(self._ids) > self._most:
+            self._ids.popitem(last=False)
 
 
 class UpstreamAgent(Agent):
@@ -54,11 +84,14 @@ class UpstreamAgent(Agent):
         result_files: FileForm = "auto",
         inline_size: int = 0,
         fallbacks: Sequence[UpstreamAgent] = (),
+        exchange: TokenExchange | None = None,
     ) -> None:
         """`name` is what it is called here. Until its card is known, that is all its card says."""
         super().__init__(name, description=f"{name} (its card is not known yet)")
         self.served_as = name
         self.pool = pool
+        self.exchange = exchange
+        self.acts_for_callers = exchange is not None
         self.repeat, self.patience, self.refresh = repeat, patience, refresh
         self.files, self.result_files, self.inline_size = files, result_files, inline_size
         self.door: FileDoor | None = None
@@ -163,7 +196,7 @@ class UpstreamAgent(Agent):
     async def _extended_card(self, caller: Context) -> Card:
         """Returns the extended card that the agent shows to us, as ours."""
         try:
-            async with self.pool.peer() as peer:
+            async with self.pool.peer(acting=self.acting_for(lambda: caller)) as peer:
                 card = await peer.call(GetExtendedCard(), Context(hops=caller.hops + 1))
         except DragomanError as exc:
             raise told(self.name, exc) from exc
@@ -175,7 +208,7 @@ class UpstreamAgent(Agent):
             raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
         about = Context(hops=ctx.hops + 1, trace=ctx.trace, deadline=ctx.deadline)
         try:
-            async with self.pool.peer() as peer:
+            async with self.pool.peer(acting=self.acting_for(lambda: ctx)) as peer:
                 return await peer.call(op, about)
         except DragomanError as exc:
             raise told(self.name, exc) from exc
@@ -191,10 +224,20 @@ class UpstreamAgent(Agent):
             if found is not None:
                 self.learn(found.card, found.dialect, address.label)
 
-    async def cancel(self, task_id: str, at: str = "") -> None:
+    def acting_for(self, caller: Callable[[], Context]) -> ActingFor | None:
+        """Returns for whom the agent is called; None: for ourselves, with our own credentials."""
+        if self.exchange is None:
+            return None
+        return ActingFor(self.exchange, lambda: caller().token)
+
+    async def cancel(self, task_id: str, at: str = "", acting: ActingFor | None = None) -> None:
         """Cancels a task at the address with this label. It is no error if the task has ended."""
-        async with self.pool.peer(at=at or self.pool.url, urgent=True) as peer:
-            await cancel(peer.agent, task_id)
+        async with self.pool.peer(at=at or self.pool.url, urgent=True, acting=acting) as peer:
+            with suppress(NotCancelable, TaskNotFound, TaskFinished):
+                if acting is not None:
+                    await peer.call(CancelTask(task_id=task_id), ANYONE)
+                else:
+                    await peer.agent.cancel(task_id)
 
     async def stop_unrecorded(self, run: RunApi) -> None:
         """Cancels the task of a run that did not learn its id, if the agent lists it."""
@@ -207,5 +250,8 @@ class UpstreamAgent(Agent):
             return False
         name, label = parsed(call.address)
         known = (each for each in self.fallbacks if each.served_as == name)
-        await next(known, self).cancel(call.task_id, label)
+        asked = next(known, self)
+        exchange = asked.exchange
+        acting = exchange.opener(call.task_id) if exchange is not None else None
+        await asked.cancel(call.task_id, label, acting)
         return True

@@ -8,12 +8,15 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dragoman.core.card import Card
-from dragoman.core.errors import DragomanError, PeerUnreachable
+from dragoman.core.errors import DragomanError, PeerUnreachable, Unauthenticated
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
 from dragoman.files.transfer import RelayedFiles
 
+from .token_exchange import ActingFor
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent
 
@@ -31,8 +34,10 @@ class UpstreamPeer:
         pool: UpstreamPool,
         address: UpstreamAddress,
         way: AbstractAsyncContextManager[ConnectedAgent],
+        acting: ActingFor | None = None,
     ) -> None:
-        self._pool, self._address, self._way = pool, address, way
+        self._pool, self._address = pool, address
+        self._way, self._acting = way, acting
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
@@ -63,10 +68,13 @@ class UpstreamPeer:
         """Returns the result, or raises a `DragomanError`."""
         if self.files is not None:
             op = await self.files.sent(op)
+        if self._acting is not None:
+            ctx = replace(ctx, bearer=await self._acting.token())
         began = monotonic()
         try:
             value = await self.agent.call(op, ctx)
         except DragomanError as exc:
+            self._refused(exc, ctx)
             self._failed(exc, began, heard=False)
             raise
         self._answered(began)
@@ -77,6 +85,8 @@ class UpstreamPeer:
         files = self.files
         if files is not None:
             op = await files.sent(op)
+        if self._acting is not None:
+            ctx = replace(ctx, bearer=await self._acting.token())
         convert = files.received if files is not None and files.up is not None else None
         began, heard = monotonic(), False
         steps: AsyncGenerator[Batch, None] | None = None
@@ -88,6 +98,7 @@ class UpstreamPeer:
                 yield batch if convert is None else await convert(batch)
                 batch = await anext(steps, None)
         except DragomanError as exc:
+            self._refused(exc, ctx)
             self._failed(exc, began, heard=heard)
             raise
         finally:
@@ -106,6 +117,10 @@ class UpstreamPeer:
         except TimeoutError:
             message = f"{self._pool.name} did not answer within {seconds} s"
             raise PeerUnreachable(message, sent=True) from None
+
+    def _refused(self, exc: DragomanError, ctx: Context) -> None:
+        if isinstance(exc, Unauthenticated) and self._acting is not None and ctx.bearer is not None:
+            self._acting.refused(ctx.bearer)
 
     def _answered(self, began: float) -> None:
         self.decided = True

@@ -38,6 +38,7 @@ from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
 
 from .fair_queue import FairQueue
+from .token_exchange import ActingFor
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent, UpstreamConnections
 from .upstream_peer import UpstreamPeer
@@ -133,19 +134,28 @@ class UpstreamPool:
         principal: str = "",
         avoid: Collection[str] = (),
         urgent: bool = False,
+        acting: ActingFor | None = None,
     ) -> Entered[UpstreamPeer]:
         """Returns the agent, for the duration of the block.
 
         `at` is the label of an address: that of a task, or of a message that may have arrived
         there. Without it a place for a new task is waited for, at an address whose label is not in
-        `avoid`. A call that is `urgent` is made although the address keeps failing.
+        `avoid`. A call that is `urgent` is made although the address keeps failing. `acting` is
+        the caller for whom the agent is called; None: ourselves.
 
         Raises `PeerUnreachable` if nothing was sent because no address can be reached, and
         `TooMany` if too many calls wait."""
-        return Entered(self._entered(at, context_id, principal, avoid, urgent=urgent))
+        return Entered(self._entered(at, context_id, principal, avoid, acting, urgent=urgent))
 
     async def _entered(
-        self, at: str, context_id: str, principal: str, avoid: Collection[str], *, urgent: bool
+        self,
+        at: str,
+        context_id: str,
+        principal: str,
+        avoid: Collection[str],
+        acting: ActingFor | None,
+        *,
+        urgent: bool,
     ) -> tuple[UpstreamPeer, Callable[[], Awaitable[None]]]:
         passed, why = set(avoid), None
         while True:
@@ -155,7 +165,7 @@ class UpstreamPool:
                 else await self._placed(passed, context_id, principal, why)
             )
             way = self._cache.reach(address.url, address.options)
-            peer = UpstreamPeer(self, address, way)
+            peer = UpstreamPeer(self, address, way, acting)
             try:
                 peer.agent = await way.__aenter__()
                 return peer, peer.leave
@@ -171,14 +181,14 @@ class UpstreamPool:
                 passed.add(address.label)
                 why = why or exc
 
-    async def find(self, task_id: str, *, besides: str) -> str:
+    async def find(self, task_id: str, *, besides: str, acting: ActingFor | None = None) -> str:
         """Returns the label of another address that has this task, because the addresses share a
         store; empty if there is none."""
         for each in self.addresses:
             if each.label == besides or self.state(each) is not BreakerState.CLOSED:
                 continue
             with suppress(CallError, PeerError):
-                async with self.peer(at=each.label) as peer:
+                async with self.peer(at=each.label, acting=acting) as peer:
                     await peer.call(GetTask(task_id=task_id), ANYONE)
                     return each.label
         return ""

@@ -85,7 +85,7 @@ class McpConnection:
 
     @asynccontextmanager
     async def _calling(self) -> AsyncGenerator[Client, None]:
-        """The client for one call, whose failures are told in our words."""
+        """Yields the client for one call, whose failures are told in our words."""
         seconds = self._server.timeout
         session = await self._running()
         try:

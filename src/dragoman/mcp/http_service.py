@@ -143,7 +143,8 @@ class McpService(Service):
         server.metrics.answered(scope["method"], "mcp", perf_counter() - began)
 
     async def _callers(self, scope: Scope, headers: Mapping[str, str]) -> dict[str, Context]:
-        """The caller as each agent knows it; the agents that do not let it in are left out."""
+        """Returns the caller as each agent knows it; the agents that do not let it in are left
+        out."""
         told = {name: value for name, value in headers.items() if name not in NOT_OURS}
         target, certificate = target_in(scope, ""), certificate_in(scope)
         address = str((scope.get("client") or ("",))[0])
@@ -222,7 +223,8 @@ async def _send(stall: float, send: Send, message: dict[str, Any]) -> None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What the handler receives: the body that we have read, and then what comes after it."""
+    """Returns what the handler receives: the body that we have read, and then what comes after
+    it."""
     first = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> dict[str, Any]:

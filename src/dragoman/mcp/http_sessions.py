@@ -78,8 +78,8 @@ class HttpSessions:
 
 
 def _principal(callers: Mapping[str, Context]) -> AccessToken:
-    """The caller in the terms of the package, which compares it with the owner of a session. The
-    agents do not count, since they may come and go during a session."""
+    """Returns the caller in the terms of the package, which compares it with the owner of a
+    session. The agents do not count, since they may come and go during a session."""
     known = {f"{each.tenant}/{each.principal}" for each in callers.values() if each.schemes}
     return AccessToken(token="", client_id="\n".join(sorted(known)), scopes=[])
 

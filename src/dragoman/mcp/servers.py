@@ -65,7 +65,7 @@ class McpServers:
 
 
 def _with_secrets(name: str, server: McpServer) -> McpServer:
-    """The same server with the secrets themselves in place of where they are found."""
+    """Returns the same server with the secrets themselves in place of where they are found."""
     headers = _values(f"[mcp.{name}] headers", server.headers)
     if server.secret is not None:
         token = read_secret(server.secret, f"[mcp.{name}] secret")

@@ -203,7 +203,7 @@ class ToolCall:
 
 
 def _waits(batch: Batch) -> bool:
-    """Whether the task waits for its caller now. A stream goes on while credentials are awaited,
-    since they may come on another channel; here they cannot come."""
+    """Returns whether the task waits for its caller now. A stream goes on while credentials are
+    awaited, since they may come on another channel; here they cannot come."""
     last = batch.entries[-1] if batch.entries else None
     return isinstance(last, Stamped) and question_at(last) is not None

@@ -102,8 +102,8 @@ class ToolServer:
         return ListToolsResult(tools=tools)
 
     async def _tools(self, name: str, callers: Mapping[str, Context]) -> dict[str, SkillTool]:
-        """The tools of one agent, by their names. No other agent has tools of these names: those of
-        several begin with the name of their agent, in which there is no underscore."""
+        """Returns the tools of one agent, by their names. No other agent has tools of these names:
+        those of several begin with the name of their agent, in which there is no underscore."""
         agent = self._agents.get(name)
         if agent is None or name not in callers:  # it was removed a moment ago
             return {}
@@ -146,14 +146,14 @@ class ToolServer:
             return await call.send(message)
 
     def _agent_of(self, tool: str, callers: Mapping[str, Context]) -> str:
-        """The name of the only agent that may have this tool."""
+        """Returns the name of the only agent that may have this tool."""
         if not self._several:
             return next(iter(callers), "")
         prefix = tool.partition(BETWEEN)[0]
         return next((name for name in callers if prefix_of(name) == prefix), "")
 
     def _named(self, reference: str) -> tuple[OfferedAgent, str]:
-        """The agent and the id of a task that a client was told."""
+        """Returns the agent and the id of a task that a client was told."""
         if not self._several:
             return next(iter(self._agents.values())), reference
         name, _, task_id = reference.partition("/")

@@ -107,7 +107,7 @@ def prefix_of(name: str) -> str:
 
 
 def _tool_name(name: str, skill: str, taken: Container[str]) -> str:
-    """The name of a tool as MCP and models accept it."""
+    """Returns the name of a tool as MCP and models accept it."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", skill).strip("_")
     if skill and not plain:
         plain = "skill"

@@ -88,7 +88,8 @@ class AgentFigures(Struct, frozen=True):
 def exposition(
     agents: Sequence[AgentFigures], *, streams: int, blocked: int, more: Iterable[Family] = ()
 ) -> bytes:
-    """All figures of a server, as Prometheus reads them; `more` are those of its services."""
+    """Returns all figures of a server in the format of Prometheus; `more` are those of its
+    services."""
     out: list[str] = []
 
     def family(name: str, kind: str, help_text: str, lines: Iterable[str]) -> None:

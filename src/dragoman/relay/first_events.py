@@ -1,4 +1,4 @@
-"""What the first events of a remote task tell about it."""
+"""Interprets the first events of a remote task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dragoman.core.stream_state import Entry
 
 
 def is_whole(entries: Sequence[Entry]) -> bool:
-    """Returns whether a task ends in these events without a question before."""
+    """Returns whether a task ends in these events without asking a question."""
     last = entries[-1]
     if not isinstance(last, events.Stamped) or not isinstance(last.event, events.StateChanged):
         return False
@@ -30,7 +30,7 @@ def _waits_in(entry: Entry) -> bool:
 
 
 def tells_more(task: Task) -> bool:
-    """Returns whether a task is more than the message that opened it."""
+    """Returns whether a task contains more than the message that opened it."""
     return bool(
         task.artifacts
         or task.status.message is not None

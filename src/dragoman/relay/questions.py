@@ -1,4 +1,4 @@
-"""The questions of a remote task, as our own caller is asked them."""
+"""Passes the questions of a remote task to our own caller."""
 
 from __future__ import annotations
 

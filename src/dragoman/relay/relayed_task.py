@@ -1,4 +1,4 @@
-"""The task at the upstream of a relay."""
+"""The remote task of a relay."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from dragoman.agent import Agent
 from dragoman.core.auth_schemes import Certificates
 from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError, NoExtendedCard, Unauthenticated
+from dragoman.core.operations import Operation
 from dragoman.core.peer import ANYONE, Context, Peer
 from dragoman.net.http.addresses import GRPC, chosen
 from dragoman.net.http.asgi import Handler, Scope
@@ -23,7 +24,7 @@ from . import tls
 from .anonymous import Anonymous
 from .authentication import Admit, Authenticator, Recognizer, anyone, told
 from .authorization import AuthorizingPeer, may_use, with_requirements
-from .call_policy import CallPolicy
+from .call_policy import CallPolicy, permits
 from .card_enforcement import held
 from .jwks import JwksFetcher
 from .rate_limits import Meter
@@ -62,7 +63,12 @@ class AccessControl:
         self._fetch = JwksFetcher(allow_private=settings.server.allow_private)
         metered = self.meter if settings.rates.calls_per_minute else None
         self.authenticator = Authenticator(
-            schemes, agent.name, meter=metered, fetch=self._fetch, scopes=agent.scopes
+            schemes,
+            agent.name,
+            meter=metered,
+            fetch=self._fetch,
+            scopes=agent.scopes,
+            keeps_tokens=agent.acts_for_callers,
         )
         self.admit: Admit = self.authenticator.admit if schemes or metered else anyone
         self.locked = bool(schemes)
@@ -74,7 +80,8 @@ class AccessControl:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
         known_only = self.locked and not self.anonymous
         self.recognizes = Recognizer(self.authenticator if known_only else None)
-        self.identifies_as = Recognizer(self.authenticator), bool(self.anonymous)
+        asks = Recognizer(self.authenticator)
+        self.identifies_as = asks, bool(self.anonymous), agent.acts_for_callers
         """Agents for which this is equal give the same answer to `identify`."""
         self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):
@@ -89,7 +96,7 @@ class AccessControl:
         return self.agent.may_extend and self.locked and (hidden or self.agent.extended is not None)
 
     def before(self, peer: Peer, publish: Callable[[str, Card], Card]) -> Peer:
-        """The peer behind its guard and terms; itself when there is nothing to ask.
+        """Returns the peer behind its guard and terms; itself when there is nothing to ask.
 
         `publish` makes a card of the agent's what the public one is, at the address given."""
         behind = held(self.agent, peer)
@@ -133,6 +140,10 @@ class AccessControl:
         card = replace(self.authenticator.on_card(card), extended=self.extended)
         card = with_requirements(card, self.agent)
         return self.anonymous.on_card(card) if self.locked else card
+
+    async def permits(self, op: Operation[Any], caller: Context, skill: str) -> bool:
+        """Returns whether the policies of the server let a caller open a task with this skill."""
+        return await permits(self._policies, caller, self._name, op, skill)
 
     async def close(self) -> None:
         """Closes the connections to issuers."""

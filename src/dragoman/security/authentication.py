@@ -115,14 +115,14 @@ def deadline_in(value: str) -> float | None:
 
 
 def key_in(value: str) -> str:
-    """The idempotency key; `BadParams` if it is too long."""
+    """Returns the idempotency key. Raises `BadParams` if it is too long."""
     if len(value) > MOST_KEY_CHARS:
         raise BadParams(f"Idempotency-Key is longer than {MOST_KEY_CHARS} characters.")
     return value
 
 
 def in_tenant(caller: Context, tenant: str) -> Context:
-    """The caller in the tenant it names: one it belongs to, else `Forbidden` (DESIGN §5.7).
+    """Returns the caller in the tenant it names: one it belongs to, else `Forbidden` (DESIGN §5.7).
 
     Whether such a tenant exists makes no difference to the answer.
     """
@@ -148,11 +148,14 @@ class Authenticator:
         meter: Meter | None = None,
         fetch: Fetch | None = None,
         scopes: tuple[str, ...] = (),
+        keeps_tokens: bool = False,
     ) -> None:
+        """With `keeps_tokens`, a caller's context has the issuer's token that it showed."""
         self.schemes = dict(schemes)
         realm = re.sub(r"[^ !#-\[\]-~]", "", realm) or "agent"
         self._verifiers = {
-            name: _verifier(name, scheme, realm, fetch) for name, scheme in schemes.items()
+            name: _verifier(name, scheme, realm, fetch, keeps_tokens)
+            for name, scheme in schemes.items()
         }
         gates = [name for name, each in schemes.items() if isinstance(each, Certificates)]
         others = [name for name in schemes if name not in gates]
@@ -188,8 +191,8 @@ class Authenticator:
     def admit_or_anyone(
         self, headers: Mapping[str, str], target: str, certificate: str
     ) -> Context | Awaitable[Context]:
-        """The same, but a caller that shows no credentials at all is `anonymous`. What it may do
-        then is for the guard to say: only some operations are open to it."""
+        """Returns the same, but a caller that shows no credentials at all is `anonymous`. What it
+        may do then is for the guard to say: only some operations are open to it."""
         return self._admitted(headers, target, certificate, ANYONE)
 
     def _admitted(
@@ -332,7 +335,9 @@ def _both(first: Context, second: Context) -> Context:
     )
 
 
-def _verifier(name: str, scheme: Scheme, realm: str, fetch: Fetch | None) -> Verifier:
+def _verifier(
+    name: str, scheme: Scheme, realm: str, fetch: Fetch | None, keeps_tokens: bool
+) -> Verifier:
     match scheme:
         case ApiKeys():
             return KeyVerifier(name, scheme, realm)
@@ -351,7 +356,7 @@ def _verifier(name: str, scheme: Scheme, realm: str, fetch: Fetch | None) -> Ver
                 if exc.name != "joserfc":
                     raise
                 raise ConfigError("Tokens of an issuer need joserfc: pip install joserfc") from exc
-            return JwtVerifier(name, scheme, realm, fetch)
+            return JwtVerifier(name, scheme, realm, fetch, keeps_tokens=keeps_tokens)
 
 
 def certificate_in(scope: Mapping[str, object]) -> str:

@@ -7,7 +7,6 @@ it does not exist and the answer is the one a missing task gets (DESIGN §5.7).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Protocol, cast, runtime_checkable
@@ -21,7 +20,7 @@ from dragoman.core.errors import ExtendedCardOff, Forbidden, TaskNotFound, Unaut
 from dragoman.core.peer import Batch, Context, Peer
 
 from .anonymous import Anonymous
-from .call_policy import CallPolicy
+from .call_policy import CallPolicy, decided
 from .rate_limits import Meter
 
 READS = frozenset(
@@ -131,17 +130,17 @@ class AuthorizingPeer:
         asked = self.agent.skill_asked(skill) if skill is not None else ""
         authorizer = self.agent.authorizer
         if authorizer is not None:
-            await _decided(authorizer(ctx, op, asked, task))
+            await decided(authorizer(ctx, op, asked, task))
         for policy in self._policies:
-            await _decided(policy(ctx, self._name, op, asked, task))
+            await decided(policy(ctx, self._name, op, asked, task))
 
     def _is_stranger(self, ctx: Context) -> bool:
         """Returns whether the caller showed no credentials where others must."""
         return self._anonymous is not None and not ctx.schemes
 
     async def _skill_for(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
-        """The skill that an operation is about, if the caller may do that without credentials or
-        has shown some."""
+        """Returns the skill that an operation is about, if the caller may do that without
+        credentials or has shown some."""
         if self._anonymous is None or ctx.schemes:
             return await self._skill(op, ctx, task)
         opened = self._anonymous.opens(op)
@@ -172,14 +171,6 @@ class AuthorizingPeer:
         return skill
 
 
-async def _decided(verdict: object) -> None:
-    """Raises `Forbidden` for the verdict False of a function, which may be async."""
-    if inspect.isawaitable(verdict):
-        verdict = await verdict
-    if verdict is False:
-        raise Forbidden()
-
-
 def needs(ctx: Context, scopes: tuple[str, ...]) -> None:
     """Raises `Forbidden` unless the caller has all of these scopes."""
     if scopes and not set(scopes) <= set(ctx.scopes):
@@ -192,8 +183,8 @@ def may_use(ctx: Context, skill: Skill) -> bool:
 
 
 def with_requirements(card: Card, agent: Agent) -> Card:
-    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes
-    where the scheme has any."""
+    """Returns the card with the requirements of each skill (A2A 0.3 §5.5.4): the schemes of the
+    agent, with more scopes where the scheme has any."""
     skills = tuple(
         replace(
             skill,

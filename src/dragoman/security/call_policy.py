@@ -6,6 +6,7 @@ where the operations of every dialect arrive; without a policy nothing is asked.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
@@ -30,6 +31,33 @@ def policies_of(rules: Sequence[PolicyRule], policy: CallPolicy | None) -> tuple
     return (*((RulePolicy(rules),) if rules else ()), *((policy,) if policy is not None else ()))
 
 
+async def decided(verdict: object) -> None:
+    """Raises `Forbidden` for the verdict False of a function, which may be async."""
+    if inspect.isawaitable(verdict):
+        verdict = await verdict
+    if verdict is False:
+        raise Forbidden()
+
+
+async def permits(
+    policies: Sequence[CallPolicy],
+    caller: Context,
+    agent: str,
+    operation: Operation[Any],
+    skill: str,
+) -> bool:
+    """Returns whether a caller may open a task, before it is known which agent is asked for it."""
+    try:
+        for policy in policies:
+            if isinstance(policy, RulePolicy):
+                policy.check(caller, agent, operation, skill)
+            else:
+                await decided(policy(caller, agent, operation, skill, ""))
+    except Forbidden:
+        return False
+    return True
+
+
 class RulePolicy:
     """The `[[policy]]` rules of the settings. The first that fits decides."""
 
@@ -41,12 +69,19 @@ class RulePolicy:
     ) -> None:
         """Raises `Forbidden`, or `TooMany` if the caller has made as many calls as the rule
         allows."""
-        name = name_of(operation)
-        rule = self._rule_for(caller, agent, name, skill)
-        if isinstance(operation, SendMessage) and operation.hook is not None:
-            self._rule_for(caller, agent, _WEBHOOK, skill)  # a webhook that is set with a message
+        rule = self._rule(caller, agent, operation, skill)
         if rule.meter is not None:
             rule.meter.take(caller)
+
+    def check(self, caller: Context, agent: str, operation: Operation[Any], skill: str) -> None:
+        """Raises `Forbidden` for a call that is not made yet, and so is not counted."""
+        self._rule(caller, agent, operation, skill)
+
+    def _rule(self, caller: Context, agent: str, operation: Operation[Any], skill: str) -> _Rule:
+        rule = self._rule_for(caller, agent, name_of(operation), skill)
+        if isinstance(operation, SendMessage) and operation.hook is not None:
+            self._rule_for(caller, agent, _WEBHOOK, skill)  # a webhook that is set with a message
+        return rule
 
     def _rule_for(self, caller: Context, agent: str, operation: str, skill: str) -> _Rule:
         asked = (caller.principal, caller.tenant, agent, skill, operation)

@@ -122,7 +122,8 @@ class Trust:
             self._known.append((origin, each))
 
     async def check(self, card: bytes | Mapping[str, Json], origin: str) -> TrustVerdict:
-        """The card as far as it may be believed, or `CardUntrusted` (`why` says it in a word).
+        """Returns the verdict with the trusted part of the card. Raises `CardUntrusted`, whose
+        `why` is the reason in a word.
 
         `origin` is where the card came from: a URL, of which scheme, host and port count.
         """

@@ -70,7 +70,8 @@ class KeySource:
         return self._fetch is None
 
     def due(self, *, unknown: bool) -> bool:
-        """Whether to look again now: the keys are old, or (unknown) a token names another one."""
+        """Returns whether to look again now: the keys are old, or (unknown) a token names another
+        one."""
         if self.fixed:
             return False
         now = self._clock()

@@ -52,7 +52,7 @@ def verify_token(
     algorithms: Container[str],
     types: Container[str] | None = None,
 ) -> Claims:
-    """The claims of a token in compact form, once its signature is known to be good.
+    """Returns the claims of a token in compact form, once its signature is known to be good.
 
     `candidates` gives the keys for a key id, which is empty if the token names none. `types` is
     what the header `typ` may say, in lower case; None accepts any. `Unauthenticated` if anything

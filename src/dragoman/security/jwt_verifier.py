@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.core.auth_schemes import Grant, Jwt
 from dragoman.core.errors import ConfigError, StoreUnavailable, Unauthenticated
-from dragoman.core.peer import Context
+from dragoman.core.peer import BearerToken, Context
 
 from .jwks import Fetch, KeysNeeded, KeySource
 from .jws import Claims, audience_of, import_keys, seconds_of, verify_token
@@ -36,6 +38,8 @@ class JwtVerifier:
         realm: str,
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        keeps_tokens: bool = False,
     ) -> None:
         if not scheme.audience or not all(scheme.audience):
             raise ConfigError(f"[auth.{name}] needs an audience, for which tokens must be issued.")
@@ -44,6 +48,7 @@ class JwtVerifier:
         self.challenge = f'Bearer realm="{realm}"'
         self._name, self._scheme, self._clock = name, scheme, clock
         self._source = _source(name, scheme, fetch)
+        self._keeps_tokens = keeps_tokens
         self._edition = -1
         self._keys: list[tuple[str, Any]] = []
         self._verified: dict[bytes, tuple[Context, float]] = {}
@@ -65,6 +70,8 @@ class JwtVerifier:
         scheme = self._scheme
         claims = verify_token(token, self._candidates, scheme.algorithms, scheme.types)
         found, until = self._caller(claims, now)
+        if self._keeps_tokens:
+            found = replace(found, token=BearerToken(token))
         while len(self._verified) >= KEPT:
             del self._verified[next(iter(self._verified))]
         self._verified[mark] = found, min(until, now + KEPT_SECONDS)
@@ -129,8 +136,8 @@ def _source(name: str, scheme: Jwt, fetch: Fetch | None) -> KeySource:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """A claim with one value, or a list of them, each exactly as it is said. An empty one is none:
-    it would be the tenant of callers that belong to no other."""
+    """Returns a claim with one value, or a list of them, each exactly as it is said. An empty one
+    is none: it would be the tenant of callers that belong to no other."""
     listed = value if isinstance(value, list) else [value]
     return tuple(each for each in listed if isinstance(each, str) and each)
 

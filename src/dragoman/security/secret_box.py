@@ -30,8 +30,9 @@ class SecretBox:
         self._sign = hmac.digest(secret, b"dragoman webhook signatures", hashlib.sha256)
 
     def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
-        """The hook as it is stored. A secret that is given masked stays the one of the `known`
-        hook, which is stored under the same id; `BadParams` if that is not what was masked."""
+        """Returns the hook as it is stored. A secret that is given masked stays the one of the
+        `known` hook, which is stored under the same id. Raises `BadParams` if that is not what was
+        masked."""
         shown = self.masked(known) if known is not None else None
         stored: dict[str, str] = {}
         for field in SECRETS:
@@ -62,8 +63,8 @@ class SecretBox:
         return replace(hook, **{field: mask(getattr(hook, field)) for field in SECRETS})
 
     def signing_key(self, hook: Hook) -> bytes:
-        """What signs the calls of an opened hook: its token, which the receiver knows, else a key
-        that is made from the server's secret and the hook's name."""
+        """Returns what signs the calls of an opened hook: its token, which the receiver knows, else
+        a key that is made from the server's secret and the hook's name."""
         if hook.token.startswith("whsec_"):
             try:
                 return base64.b64decode(hook.token.removeprefix("whsec_"), validate=True)

@@ -78,7 +78,8 @@ def pem(tls: Tls) -> Pem | None:
 
 
 def name_in(subject: str, alternatives: tuple[str, ...]) -> str:
-    """The one name of a verified client certificate: its first alternative name, else its subject.
+    """Returns the one name of a verified client certificate: its first alternative name, else its
+    subject.
 
     RFC 9525: alternative names are what a certificate vouches for; the subject is for people.
     """

@@ -1,4 +1,4 @@
-"""`/openclaw/v1/ws/link` at the root of a server: where agents dial in over XiaoYi links."""
+"""`/openclaw/v1/ws/link` at the root of a server, where agents dial in over XiaoYi links."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = Logger("xiaoyi")
 LOOK = 1.0
-"""Seconds between two looks for keys that were revoked."""
+"""Seconds between two checks for revoked keys."""
 
 
 class GuestMounts:
@@ -107,15 +107,15 @@ class LinkService(Service):
         self._looking: asyncio.Task[None] | None = None
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """Returns the endpoint."""
+        """Returns the route of the endpoint."""
         return {PATH: {SOCKET: self.endpoint, "GET": self.endpoint}}
 
     async def start(self) -> None:
-        """Begins to look for keys that were revoked."""
+        """Starts to check for revoked keys."""
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def drain(self) -> None:
-        """Lets nobody dial in any more. What the agents still say is heard."""
+        """Accepts no more links. Frames of connected agents are still handled."""
         self._server.draining = True
 
     async def stop(self) -> None:
@@ -147,6 +147,6 @@ class LinkService(Service):
 def link_service(
     app: App, shared: Shared, store: Store, registry: Registry | None
 ) -> LinkService | None:
-    """Returns the service, unless the settings switch it off. Without keys in the store, nobody can
+    """Returns the service, unless the settings disable it. Without keys in the store, nobody can
     dial in, and there is nothing at its path."""
     return LinkService(app, shared, store, registry) if shared.settings.xiaoyi.enabled else None

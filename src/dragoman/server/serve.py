@@ -39,7 +39,7 @@ def serve(agents: Agents, **options: Any) -> None:
         agent.auth |= auth
     link = options.pop("xiaoyi", None)
     if link is not None:
-        from .xiaoyi_link import run_link
+        from .xiaoyi.agent_link import run_link
 
         (only,) = by_name(agents).values()
         return run_link(only, config.load(options, os.environ, file), config.LinkSettings(**link))

@@ -134,7 +134,7 @@ def _mcp(context: ServiceContext) -> Service | None:
 
 
 def _xiaoyi(context: ServiceContext) -> Service | None:
-    from .xiaoyi_link import link_service
+    from .xiaoyi.agent_link import link_service
 
     return link_service(context)
 

@@ -1,11 +1,11 @@
 """The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
 the file over the defaults."""
 
+from .agent_credentials import AgentCredentials, TokenExchangeSettings
 from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
 from .sections import (
-    AgentCredentials,
     EngineSettings,
     HostedAgent,
     Iat,
@@ -42,6 +42,7 @@ __all__ = [
     "Settings",
     "Signing",
     "Tls",
+    "TokenExchangeSettings",
     "UpstreamLimits",
     "XiaoYi",
     "load",

@@ -14,9 +14,15 @@ from msgspec import Struct
 
 from dragoman.core.errors import ConfigError
 
+from .agent_credentials import AgentCredentials, TokenExchangeSettings
 from .checks import check
 from .policy_rule import check_rules
-from .sections import LOCAL, AgentCredentials, HostedAgent, Retention, Settings
+from .sections import (
+    LOCAL,
+    HostedAgent,
+    Retention,
+    Settings,
+)
 
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
@@ -129,13 +135,14 @@ _SECRETS = ("secret", "token", "api_key", "password")
 _KEYS: dict[tuple[str, str], type[Struct]] = {
     ("agents", ""): HostedAgent,
     ("agents", "auth"): AgentCredentials,
+    ("agents", "auth.exchange"): TokenExchangeSettings,
     ("retention", ""): Retention,
 }
 """What the keys of a section with names are, and those of a table inside of it."""
 
 
 def _meant(section: str, inner: str, key: str) -> str:
-    """What to write instead of an unknown key, where that can be told."""
+    """Returns what to write instead of an unknown key, where that can be told."""
     found = _KEYS.get((section, inner))
     if found is None:
         return ""
@@ -168,7 +175,7 @@ def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> Non
 
 
 def _line_of(text: str, section: str, name: str, key: str = "") -> int:
-    """The line of a key in `[section.name]`, else of its header. tomllib does not tell."""
+    """Returns the line of a key in `[section.name]`, else of its header. tomllib does not tell."""
     header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\"?\s*(?:\.\s*(\w+))?")
     word = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*[.=]") if key else None
     inside, found = False, 0
@@ -190,7 +197,7 @@ def _unknown(path: Path, text: str, section: str, key: str, what: str) -> Config
 
 
 def _line(text: str, section: str, key: str) -> int:
-    """The line of a key, or of a section. tomllib does not tell, so we look for it."""
+    """Returns the line of a key, or of a section. tomllib does not tell, so we look for it."""
     inside = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[+\s*\"?([\w-]+)", line):

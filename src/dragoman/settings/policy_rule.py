@@ -100,7 +100,7 @@ def _near(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
 
 
 def _line(text: str, index: int, key: str) -> int:
-    """The line of a key in this rule, else of its header. tomllib does not tell."""
+    """Returns the line of a key in this rule, else of its header. tomllib does not tell."""
     header = re.compile(r"\s*\[+\s*\"?policy\"?\s*\]")
     word = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*=") if key else None
     count, found = -1, 1

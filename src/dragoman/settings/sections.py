@@ -10,6 +10,7 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
+from .agent_credentials import AgentCredentials
 from .files import FileSettings
 from .policy_rule import PolicyRule
 from .xiaoyi import LinkSettings, XiaoYi
@@ -220,29 +221,6 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a WebSocket may be idle."""
     offline: float = 600.0
     """How long a gateway still lists a sub-agent that has left."""
-
-
-class AgentCredentials(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agents.NAME.auth]`: our credentials for an agent elsewhere. The scheme that its card asks
-    for decides which of them are used."""
-
-    token: Secret | None = None
-    """A fixed bearer token."""
-    api_key: Secret | None = None
-    user: str = ""
-    password: Secret | None = None
-    client_id: str = ""
-    """The id of our OAuth client, for the flow of client credentials."""
-    client_secret: Secret | None = None
-    scopes: tuple[str, ...] = ()
-    """The scopes to ask for instead of those on the card."""
-    audience: str = ""
-    issuer: str = ""
-    """The only authorization server that may be told the client's secret."""
-    cert: str = ""
-    """The path of the client certificate."""
-    cert_key: str = ""
-    """The path of its key, if that is in another file."""
 
 
 _Seconds = Annotated[float, Meta(gt=0)]

@@ -1,4 +1,4 @@
-"""`[xiaoyi]` and `[agents.NAME.xiaoyi]`: links where agents dial in, and those that ours dial."""
+"""XiaoYi links: `[xiaoyi]` for agents that dial in, `[agents.NAME.xiaoyi]` for one that dials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: bool = True
     """Whether agents may dial in, if the store has keys."""
     window: _Seconds = 300.0
-    """How far the clock of an agent may be off, and how long a signature is remembered."""
+    """The seconds by which the clock of an agent may be off, and for which a signature is
+    remembered."""
     links: _Count = 1_000
     """Concurrent links."""
     messages_per_second: _Count = 200
@@ -45,12 +46,12 @@ class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     secret_key: Secret | None = None
     """The secret key; without it, the variable DRAGOMAN_XIAOYI_SK."""
     servers: tuple[str, ...] = ()
-    """The servers to dial, all at once; empty: those of the platform."""
+    """The servers to dial, all at once; by default those of the platform."""
     pin: str = ""
     """The key of a server that is known by its IP address: `sha256/` and the Base64 of the digest
     of its public key (SPKI)."""
     backup_without_tls_verification: bool = False
-    """Dials the backup server of the platform without verifying who it is. Whoever sits between can
-    read everything. Set `pin` instead if you can."""
+    """Dials the backup server of the platform without verifying who it is. Everybody on the way can
+    read and answer everything; set `pin` instead if you can."""
     message_size: int = 4 * 1024 * 1024
     """The size of one message of a server."""

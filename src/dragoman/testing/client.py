@@ -53,7 +53,7 @@ class Client:
         context: Context = ANYONE,
         mcp: Mapping[str, McpServer] | None = None,
     ) -> None:
-        """`mcp` are MCP servers by their names, as `[mcp.NAME]` of the settings has them."""
+        """`mcp` holds MCP servers by name, in the form of `[mcp.NAME]` in the settings."""
         self.store = open_store(store) if isinstance(store, str) else store
         self._agent = agent
         world = RemoteAgents(allow_private=True, mcp=mcp_servers(Settings(mcp=dict(mcp or {}))))
@@ -66,7 +66,8 @@ class Client:
 
     def _serve(self, served: Engine | BackendPeer) -> None:
         self._served = served
-        self._peer = held(self._agent, served)  # media types and the like count here too
+        # Media types and other declarations are enforced here too.
+        self._peer = held(self._agent, served)
 
     @property
     def engine(self) -> Engine:

@@ -21,10 +21,10 @@ from dragoman.settings import Settings
 async def served(
     agents: Agents, settings: Settings | None = None, *, grpc: bool = False
 ) -> AsyncIterator[str]:
-    """Serves the agent on a free port in every dialect, and gives its address. Several, in a list
-    or by their names, are served at `/agents/{name}` below it.
+    """Serves the agent on a free port in every dialect, and yields its address. Several agents, in
+    a list or by their names, are served at `/agents/{name}` below it.
 
-    The store is `memory:` unless settings say otherwise; `grpc` opens a second port.
+    The store is `memory:` unless the settings name another one; `grpc` opens a second port.
     """
     if settings is None:
         known = Settings()

@@ -1,8 +1,8 @@
-"""The links of one agent that dials out: a service that lives as long as the agent is served.
+"""The links of one agent that dials out: a service that runs as long as the agent is served.
 
-It dials all servers at once. A request that comes over two links is heard once, an answer goes over
-the link of its session or else over any other, and what a phone is still owed after a restart is
-found in the store.
+It dials all servers at once. A request that arrives over two links is handled once, an answer goes
+over the link of its session or else over any other link, and answers that a phone has not received
+before a restart are found in the store.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log = Logger("xiaoyi")
 
 DIALECT = "xiaoyi"
 MOST_ANSWERS = 1_000
-"""The number of answers that may be on their way at once."""
+"""The maximum number of concurrent answers."""
 MOST_HEARD = 10_000
-"""The number of requests that are recognised when they come again."""
+"""The number of requests that are recognised when they arrive again."""
 MOST_OWED = 100_000
-"""The number of tasks that are looked at after a restart."""
+"""The maximum number of tasks that are examined after a restart."""
 TASK = "taskId"
-"""The metadata of a message that answers a question under another name of the task."""
+"""The metadata key of a message that answers a question under another name of the task."""
 
 
 class AgentLinks(Service):
@@ -67,8 +67,8 @@ class AgentLinks(Service):
         keep_alive: float = KEEP_ALIVE,
         heartbeat: float = HEARTBEAT,
     ) -> None:
-        """`store` holds the tasks of the agent, which is called `kept_as` there; None: they are not
-        kept, and nothing is owed after a restart."""
+        """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
+        not kept, and no answer is sent after a restart."""
         self._peer, self._keys, self._clock = peer, keys, clock
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
         self._marks = SentMarks(sessions, keys.agent_id, clock)
@@ -90,18 +90,18 @@ class AgentLinks(Service):
         self._heard: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._answers: set[LinkAnswer] = set()
         self._waiting: dict[str, str] = {}
-        """The task of each session that has asked something."""
+        """The task of each session that waits for an answer to its question."""
         self._cleared: dict[str, int] = {}
-        """How often each session was cleared, as far as it is known."""
+        """The number of times that each session was cleared, as far as it is known."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
         self.ended: asyncio.Future[LinkEnded] | None = None
-        """Done when no link is left; holds why the last one ended."""
+        """Done when no link is left; holds the reason why the last one ended."""
 
     # Life
 
     async def start(self) -> None:
-        """Dials, and goes on to send what phones are still owed."""
+        """Dials, and continues to send the answers that phones have not received."""
         self.ended = asyncio.get_running_loop().create_future()
         self._left = len(self.links)
         for link in self.links.values():
@@ -109,7 +109,7 @@ class AgentLinks(Service):
         self._spawn(self._resume())
 
     async def drain(self) -> None:
-        """Takes no more requests. Answers still go out while their tasks end."""
+        """Accepts no more requests. Answers are still sent while their tasks end."""
         self._draining = True
 
     async def stop(self) -> None:
@@ -166,7 +166,7 @@ class AgentLinks(Service):
             self.session_routes.record(request.session, link.name)
             match signal.op:
                 case SendMessage() | Watch():
-                    list(callee.send(End(signal.id)))  # an answer has a session of its own
+                    list(callee.send(End(signal.id)))  # each answer has a session of its own
                     await self._ask(link, request, signal.op)
                 case CancelTask():
                     self._spawn(self._cancel(link, signal.id, request))
@@ -261,7 +261,7 @@ class AgentLinks(Service):
             await link.send(link.callee.send(result))
 
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
-        """Ends what the session runs or asks, and begins its context anew."""
+        """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
         running = {each.task_id for each in self._answers if each.session == session}
         asked = self._waiting.pop(session, "")
@@ -289,7 +289,7 @@ class AgentLinks(Service):
     # After a restart
 
     async def _resume(self) -> None:
-        """Goes on with the answers that an earlier process has not sent."""
+        """Continues the answers that an earlier process has not sent."""
         if self._store is None:
             return
         which = AdminFilter(agent=self._kept_as)
@@ -315,7 +315,7 @@ class AgentLinks(Service):
 
 
 def wire_name(task: Task) -> str:
-    """What the server calls a task: after the request that its caller waits for now."""
+    """Returns the server's name for a task: that of the request for which its caller waits now."""
     for message in reversed(task.history):
         if message.role is Role.USER:
             named = (message.metadata or {}).get(TASK)

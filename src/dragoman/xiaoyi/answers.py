@@ -1,8 +1,8 @@
 """The answer to one request, on its way to the phone.
 
-What was not sent yet is in the log of the task, and nowhere else. When a link breaks, the task is
-told again from the beginning over the next one; its text replaces what the phone has. An answer
-counts as sent when the server has read its last frame, and a mark in the store remembers it.
+Events that have not been sent yet are in the log of the task, and nowhere else. When a link breaks,
+the task is sent again from the beginning over the next one; its text replaces what the phone has.
+An answer counts as sent when the server has read its last frame, which is recorded in the store.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from dragoman.store.sessions import SessionStore
 from .outbound_link import LinkLost, OutboundLink
 
 KEEP_ALIVE = 20.0
-"""The seconds of silence after which the phone is told that the task still works."""
+"""The seconds of silence after which the phone is notified that the task is still working."""
 OWED = 24 * 3600 * 1000
 """The milliseconds for which an answer that could not be sent is kept for the phone."""
 
 
 class SentMarks:
-    """Remembers in the store which answers were sent, and how often a session was cleared."""
+    """Records in the store which answers were sent, and how often a session was cleared."""
 
     def __init__(self, store: SessionStore, agent_id: str, clock: Callable[[], int]) -> None:
         self._store, self._agent_id, self._clock = store, agent_id, clock
 
     async def add(self, *about: object) -> None:
-        """Remembers something for longer than any answer is owed."""
+        """Records a mark for longer than any unsent answer is kept."""
         await self._store.first(self._key(about), self._clock() + 2 * OWED)
 
     async def has(self, *about: object) -> bool:
-        """Whether it was remembered."""
+        """Returns whether a mark was recorded."""
         return await self._store.seen(self._key(about))
 
     def _key(self, about: tuple[object, ...]) -> bytes:
@@ -49,7 +49,7 @@ class SentMarks:
 
 
 class LinkAnswer:
-    """One answer. `run` returns when it was sent, or when there is none to send."""
+    """One answer. `run` returns when it was sent, or when there is nothing to send."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class LinkAnswer:
         on_question: Callable[[str, str], None] = lambda session, task_id: None,
         keep_alive: float = KEEP_ALIVE,
     ) -> None:
-        """`task` is what the server calls the task. `link` waits for a link of the session.
-        `on_question` is told the session and the task before a question is sent."""
+        """`task` is the server's name for the task. `link` waits for a link of the session.
+        `on_question` is called with the session and the task before a question is sent."""
         self._peer, self.ctx, self._op = peer, ctx, op
         self._agent_id, self._request_id = agent_id, request_id
         self.session, self.task, self._link, self._marks = session, task, link, marks
@@ -75,18 +75,18 @@ class LinkAnswer:
         self.task_id = op.task_id if isinstance(op, Watch) else op.message.task_id
         """Our id of the task, as soon as it is known."""
         self.state = State.UNKNOWN
-        """The state of the task as it was told last."""
+        """The state of the task that was sent last."""
         self._round = ""
 
     async def run(self) -> None:
-        """Sends the answer, over as many links as it takes."""
+        """Sends the answer, over as many links as necessary."""
         op = self._op
         while True:
             link = await self._link(self.session)
             try:
                 refused = await self._tell(link, op)
                 if not refused and self.state not in FINAL | WAITING:
-                    return  # the server stops; the next start goes on
+                    return  # the server stops; the next process continues
                 await link.confirm()
             except LinkLost:
                 if self.task_id:
@@ -97,7 +97,7 @@ class LinkAnswer:
             return
 
     async def _tell(self, link: OutboundLink, op: Streamed) -> bool:
-        """Tells the whole stream. Returns whether the call was refused."""
+        """Sends the whole stream. Returns whether the call was refused."""
         callee = XiaoYiCallee(self._agent_id)
         callee.resume(self._request_id, self.session, self.task)
 
@@ -120,13 +120,14 @@ class LinkAnswer:
                             return False
         except DragomanError as error:
             if self.task_id and error.retry:
-                return False  # the store or the engine is going; the log has the answer
+                return False  # the store or the engine is stopping; the log has the answer
             await say(Fault(self._request_id, error))
             return True
         return False
 
     async def _stream(self, op: Streamed) -> AsyncGenerator[Batch, None]:
-        """The events of the task. A finished one has no stream, and is told as it stands."""
+        """Yields the events of the task. A finished task has no stream, so it is sent as a
+        whole."""
         try:
             async with aclosing(self._peer.stream(op, self.ctx)) as batches:
                 async for batch in batches:
@@ -141,7 +142,8 @@ class LinkAnswer:
     async def _steps(
         self, batches: AsyncGenerator[Batch, None], say: Callable[[Signal], Awaitable[None]]
     ) -> AsyncGenerator[Batch, None]:
-        """The batches of a stream. While there is none, the phone is told that the task works."""
+        """Yields the batches of a stream. While there is none, the phone is notified that the task
+        is working."""
         step: asyncio.Future[Batch] | None = None
         try:
             while True:
@@ -180,7 +182,7 @@ class LinkAnswer:
 
 
 def status_of(event: AnyEvent) -> Status | None:
-    """The status that an event brings its task to; None if it changes none."""
+    """Returns the status of the task after an event, or None if the event does not change it."""
     match event:
         case StateChanged(state=state, message=message) | Asked(state=state, message=message):
             return Status(state, 0, message)
@@ -191,7 +193,7 @@ def status_of(event: AnyEvent) -> Status | None:
 
 
 def round_of(status: Status) -> str:
-    """What tells the answers of one task apart: each ends with another question, or with the task
-    itself."""
+    """Returns what identifies an answer among those of one task: each ends with a different
+    question, or with the task."""
     message = status.message if status.state in WAITING else None
     return message.message_id if message is not None else ""

@@ -1,7 +1,7 @@
-"""The keys with which agents prove who they are when they dial in.
+"""The keys with which agents authenticate when they dial in.
 
-An operator makes a pair for one agent, or for some. The secret half is shown once, and the store
-has it sealed with the key of the server.
+An operator creates a pair for one agent or for several. The secret half is shown once, and stored
+sealed with the key of the server.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class KeyRing:
         self._store, self._seal = store, Seal(secret, _PURPOSE)
 
     async def add(self, agent_ids: Iterable[str]) -> tuple[LinkKey, str]:
-        """Makes a pair for these agents. Returns it and its secret, which is told only here."""
+        """Creates a pair for these agents. Returns it and its secret, which is shown only here."""
         return await self.keep(secrets.token_hex(16), secrets.token_urlsafe(32), agent_ids)
 
     async def keep(
         self, access_key: str, secret_key: str, agent_ids: Iterable[str]
     ) -> tuple[LinkKey, str]:
-        """Keeps a pair that was made elsewhere."""
+        """Stores a pair that was created elsewhere."""
         agents = tuple(dict.fromkeys(agent_ids))
         for each in agents:
-            # It travels in a header, and comes back in every frame.
+            # It is sent in a header, and repeated in every frame.
             if not each or len(each) > _MOST_ID or not each.isascii() or not each.isprintable():
                 raise ConfigError(f"This cannot be an agent id: {each[:_MOST_ID]!r}.")
         if not agents:
@@ -44,8 +44,8 @@ class KeyRing:
         return await self._store.add(made), secret_key
 
     async def find(self, access_key: str) -> tuple[LinkKey, str] | None:
-        """Returns a valid pair and its secret; None if there is none of this access key. Raises
-        `ConfigError` if it was sealed with another key."""
+        """Returns a valid pair and its secret, or None if there is none with this access key.
+        Raises `ConfigError` if it was sealed with another key."""
         found = await self._store.find(access_key)
         if found is None or found.revoked_at:
             return None

@@ -32,8 +32,9 @@ PRIMARY = f"wss://hag.cloud.huawei.com{PATH}"
 BACKUP = f"wss://116.63.174.231{PATH}"
 """The servers of the platform. The second one has no certificate for its address."""
 HEARTBEAT = 20.0
-PINGS = (30.0, 90.0)
-"""The seconds between two pings, and those after which an unanswered one ends the link."""
+PINGS = (30.0, 60.0)
+"""The seconds between two pings, and those in which one must be answered: a server that is silent
+for 90 seconds is gone."""
 CONFIRMED = 90.0
 """The seconds in which a server must have read what was sent."""
 

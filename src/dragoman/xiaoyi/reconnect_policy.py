@@ -1,5 +1,6 @@
-"""When a link that broke is dialled again, as the source document says: after 2 seconds, then twice
-as long each time up to 60, 50 times, and from the beginning after a link that held for 10."""
+"""The delays between two attempts to dial, as in the source document: 2 seconds at first, then
+twice as long each time up to 60 seconds, 50 times, and from the beginning after a link that was
+open for 10 seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ TRIES = 50
 STABLE = 10.0
 """The seconds after which a link counts as stable."""
 JITTER = 0.1
-"""The part of a pause by which it may be shorter, so that a server that comes back is not dialled
-by everyone at once."""
+"""The fraction by which a pause may be shorter, so that not all agents dial at once when a server
+comes back."""
 
 
 class ReconnectPolicy:
-    """Counts the tries of one link. It reads no clock."""
+    """Counts the attempts of one link. It reads no clock."""
 
     def __init__(
         self,
@@ -30,11 +31,11 @@ class ReconnectPolicy:
         self._most, self._jitter = tries, jitter
         self._drawn = drawn or random.random
         self.tries = 0
-        """The tries since the last stable link."""
+        """The number of attempts since the last stable link."""
 
     def next_pause(self, held: float) -> float | None:
-        """The seconds to wait before the next try, or None if there is none left. `held` is how
-        long the link was open; 0 if it could not be opened."""
+        """Returns the seconds to wait before the next attempt, or None if there is none left.
+        `held` is the time for which the link was open; 0 if it could not be opened."""
         if held >= STABLE:
             self.tries = 0
         if self.tries >= self._most:

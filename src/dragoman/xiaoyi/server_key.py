@@ -1,7 +1,8 @@
-"""Verifies a server that is known by its IP address, for which no authority gives a certificate.
+"""Verifies a server that is identified by its IP address, for which no authority issues a
+certificate.
 
-Such a server is known by its public key. The key is compared before anything is sent; then the
-connection itself trusts the very certificate that had the key, and no other.
+Such a server is identified by its public key. The key is compared before anything is sent. The
+connection itself then trusts only the certificate that had this key.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ SECONDS = 10.0
 
 
 def pin_of(certificate: bytes) -> str:
-    """The pin of a certificate (DER): `sha256/` and the Base64 of the digest of its public key."""
+    """Returns the pin of a certificate (DER): `sha256/` and the Base64 of the digest of its public
+    key."""
     key = x509.load_der_x509_certificate(certificate).public_key()
     digest = hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
     return PREFIX + base64.b64encode(digest.digest()).decode()
 
 
 def check_pin(pin: str) -> None:
-    """Raises `ConfigError` for what is no pin."""
+    """Raises `ConfigError` for an invalid pin."""
     try:
         good = pin.startswith(PREFIX) and len(base64.b64decode(pin.removeprefix(PREFIX))) == 32
     except ValueError:
@@ -38,8 +40,8 @@ def check_pin(pin: str) -> None:
 
 
 async def pinned_context(host: str, port: int, pin: str) -> ssl.SSLContext:
-    """The TLS context that trusts the server at this address, if it has the pinned key. Raises
-    `PeerUnreachable` if it has another one."""
+    """Returns the TLS context that trusts the server at this address, if it has the pinned key.
+    Raises `PeerUnreachable` if it has another one."""
     try:
         async with asyncio.timeout(SECONDS):
             # Nothing is sent over this connection: it only shows the certificate.
@@ -53,15 +55,15 @@ async def pinned_context(host: str, port: int, pin: str) -> ssl.SSLContext:
     if found is None or pin_of(found) != pin:
         raise PeerUnreachable(f"{host}:{port} does not have the pinned key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # it has no name, only a key
+    context.check_hostname = False  # it is identified by its key, not by a name
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=found)
     return context
 
 
 def unverified() -> ssl.SSLContext:
-    """The TLS context that trusts everybody: to look at a certificate, and for the backup server of
-    the platform if the operator insists."""
+    """Returns a TLS context that trusts every server: to read a certificate, and for the backup
+    server of the platform if the operator insists."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Which link the answers of a session go over: the one that its last request came over."""
+"""Chooses the link for the answers of a session: the one over which its last request arrived."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 
 MOST = 10_000
-"""The number of sessions that are remembered. A session that is not may use any link."""
+"""The number of sessions that are remembered. A session that is not remembered may use any link."""
 
 
 class SessionRoutes:
@@ -24,8 +24,8 @@ class SessionRoutes:
             self._links.popitem(last=False)
 
     def find(self, session: str, open_links: Collection[str]) -> str | None:
-        """The link for an answer: that of the session if it is open, else any other one; None if no
-        link is open."""
+        """Returns the link for an answer: that of the session if it is open, otherwise any other
+        one, or None if no link is open."""
         link = self._links.get(session)
         return link if link in open_links else next(iter(open_links), None)
 

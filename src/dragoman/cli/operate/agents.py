@@ -73,7 +73,7 @@ def listed(*, as_json: AsJson = False, url: Url = "", store: StoreUrl = None) ->
 
 @agents.command
 def show(name: Name, /, *, as_json: AsJson = False, url: Url = "", store: StoreUrl = None) -> None:
-    """Show one agent: where it comes from, how it is, and until when its lease lasts."""
+    """Show one agent: its source, its health, and the end of its lease."""
     if url:
         found = _asked(url, lambda way: way.find(name))
     else:
@@ -118,8 +118,8 @@ def search(
     url: Url = "",
     store: StoreUrl = None,
 ) -> None:
-    """Find agents by skill, tag, media type and text. Without --url, only what was registered with
-    the agents is known: their names, tags and addresses."""
+    """Find agents by skill, tag, media type and text. Without --url, the search covers only the
+    registered names, tags and addresses."""
     if url:
         wanted = {"q": text, "skill": skill, "tag": tag, "mode": mode}
         _print(_asked(url, lambda way: way.search(**wanted)), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`dragoman bench`: how fast an agent answers, within bounds."""
+"""`dragoman bench`: measures how fast an agent responds, within limits."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def erase(
 
 
 async def told(store: Store, row: Row) -> dict[str, Any]:
-    """Returns all that is stored about one task."""
+    """Returns everything that is stored about one task."""
     _, task = await store.load(row.scope, row.task_id)
     log: list[Any] = []
     while True:

@@ -129,7 +129,7 @@ def show(report: Report, *, verbose: bool) -> None:
         console.print(f"No A2A agent at {escape(report.url)}: {escape(report.why_not)}")
     for line in report.left_out:
         console.print(f"  left out: {escape(line)}")
-    if not report.reached and not verbose:  # the rest would say the same again and again
+    if not report.reached and not verbose:  # the other checks would only repeat this
         console.print("Is it running, and is the address right? --verbose shows every check.")
         return
     for place in report.places:

@@ -1,4 +1,4 @@
-"""`dragoman outbox`: what is on its way to webhooks, and what was given up."""
+"""`dragoman outbox`: pending deliveries to webhooks, and dead letters."""
 
 from __future__ import annotations
 
@@ -122,6 +122,6 @@ def _state(one: Delivery) -> str:
 
 
 def _shown(url: str) -> str:
-    """Returns an address without what may be secret in it."""
+    """Returns an address without the parts that may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?...' if parts.query else ''}"

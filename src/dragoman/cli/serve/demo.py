@@ -1,4 +1,4 @@
-"""`dragoman demo`: agents in every dialect, the gateway between them, and a tour of it all."""
+"""`dragoman demo`: agents in every dialect, a gateway between them, and a guided tour."""
 
 from __future__ import annotations
 

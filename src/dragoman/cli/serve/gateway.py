@@ -39,7 +39,7 @@ gateway = App(
 )
 gateway.command(status)
 REACHED = 5.0
-"""Seconds after the start in which it is told which agents were reached."""
+"""The seconds after the start in which the gateway reports which agents it has reached."""
 SMALLEST = 'Write one:\n\n  [agents.alpha]\n  url = "http://127.0.0.1:9001"\n'
 
 File = Annotated[Path | None, Parameter(help="Settings file. [default: dragoman.toml]")]
@@ -114,7 +114,7 @@ def serve(
 @gateway.command
 def check(file: File = None, /) -> None:
     """Check the settings of a gateway without calling any agent. The exit code is 2 if something is
-    wrong; the line is named."""
+    wrong, and the message names the line."""
     settings, agents = _loaded(file, {})
     console = _console()
     for name, agent in agents.items():
@@ -150,7 +150,8 @@ def losses(
 
 
 def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
-    """The dialect of this name, or all of them; those that we serve, or those that we call."""
+    """Returns the dialect of this name, or all dialects: those that we serve, or those that we
+    call."""
     known = {each.name: each for each in DIALECTS.values() if each.callee is not None or not served}
     if name is None:
         return list(known.values())
@@ -183,7 +184,7 @@ def announce(
     several: bool | None = None,
     host_side: bool = False,
 ) -> None:
-    """Says on the terminal which agents are served where, and in which dialect each is called.
+    """Prints which agents are served at which addresses, and in which dialect each is called.
     `host_side` says whether sub-agents may register."""
     console = _console()
     several = len(agents) > 1 if several is None else several
@@ -203,11 +204,11 @@ def announce(
 
 
 _telling: list[asyncio.Task[None]] = []
-"""asyncio holds only weak references to tasks."""
+"""References to running tasks, because asyncio holds only weak ones."""
 
 
 async def _tell(console: Console, agents: list[UpstreamAgent]) -> None:
-    """Says in which dialect each agent is called, as soon as it was reached."""
+    """Prints in which dialect each agent is called, as soon as it is reached."""
     waiting = list(agents)
     until = asyncio.get_running_loop().time() + REACHED
     while waiting and asyncio.get_running_loop().time() < until:

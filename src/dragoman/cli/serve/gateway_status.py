@@ -1,4 +1,4 @@
-"""`dragoman gateway status`: how the agents behind a running gateway are."""
+"""`dragoman gateway status`: the state of the agents behind a running gateway."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def status(
     allow_private: Annotated[bool, Parameter(help="Allow addresses in private networks.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the agents behind a running gateway are: where they are, whether they can be
-    reached, what they have to do, and their last errors. The exit code is 1 if an agent cannot be
-    reached at any of its addresses."""
+    """Show the state of the agents behind a running gateway: their addresses, whether they can be
+    reached, their load, and their last errors. The exit code is 1 if an agent cannot be reached at
+    any of its addresses."""
     address = completed(url).rstrip("/") + PATH
     body = asyncio.run(_read(address, ca, allow_private=allow_private))
     try:

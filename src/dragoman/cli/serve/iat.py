@@ -1,4 +1,4 @@
-"""`dragoman iat`: a host with a person at the terminal, and who has a session with an agent."""
+"""`dragoman iat`: a host with a person at the terminal, and the list of sessions of an agent."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def host(
             codes.append(0 if await terminal.execute(execute, to, allow_tool) else 1)
         else:
             await terminal.read(_lines())
-            if not person:  # nobody types, but sub-agents may still come and callers give work
+            if not person:  # there is no input, but sub-agents and callers may still connect
                 return
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from dragoman import settings as config
 from dragoman.core.auth_schemes import Secret
 from dragoman.server.agent_loader import load_agent
-from dragoman.server.xiaoyi_link import run_link
+from dragoman.server.xiaoyi.agent_link import run_link
 
 from .server_flags import LogLevel, StoreFlag
 

@@ -120,7 +120,7 @@ def _is_address(where: str) -> bool:
 async def _local(
     files: Sequence[tuple[str, str]], settings: Settings
 ) -> AsyncIterator[list[OfferedAgent]]:
-    """The agents in files, which run in this process."""
+    """Yields the agents in files, which run in this process."""
     with redirect_stdout(sys.stderr):  # the client reads standard output
         loaded = [(name, load_agent(where)) for name, where in files]
     agents: dict[str, Agent] = {}
@@ -141,9 +141,10 @@ async def _local(
 async def _remote(
     stack: AsyncExitStack, name: str, url: str, way: ConnectionOptions
 ) -> list[OfferedAgent]:
-    """The agent at an address; none if it cannot be reached, since the others still can."""
+    """Returns the agent at an address, or None if it cannot be reached: the others can still be
+    used."""
     if way.to and proof_at(url, way.dialect) is None:
-        way = replace(way, to="")  # it is for the other addresses
+        way = replace(way, to="")  # the name is only for the other addresses
     try:
         agent = await stack.enter_async_context(agent_at(url, way))
     except ConfigError:
@@ -162,7 +163,8 @@ def _offered(name: str, peer: Peer, card: Callable[[], Card]) -> OfferedAgent:
 
 
 def _name(title: str) -> str:
-    """A name made of what an agent calls itself, which may hold no letter that a name can."""
+    """Returns a name that is derived from the agent's own, which may have no character that is
+    allowed in a name."""
     try:
         return slug(title)
     except ConfigError:

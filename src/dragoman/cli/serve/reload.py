@@ -16,7 +16,8 @@ IGNORED = {".git", ".venv", "venv", "__pycache__", "node_modules", ".mypy_cache"
 
 
 def watch(folders: Sequence[Path]) -> None:
-    """Runs the same command without `--reload`, again and again, until Ctrl-C."""
+    """Runs the same command without `--reload`, and starts it again after every change, until
+    Ctrl-C."""
     command = [sys.executable, "-m", "dragoman", *(a for a in sys.argv[1:] if a != "--reload")]
     environ = {**os.environ, "DRAGOMAN_SERVER_RELOAD": "false"}
     stopped = False
@@ -29,10 +30,11 @@ def watch(folders: Sequence[Path]) -> None:
         signal.signal(number, heard)
     while not stopped:
         before = snapshot(folders)
-        # In a session of its own: Ctrl-C is for us, and a second one would cut its stop short.
+        # It has a session of its own: Ctrl-C is for us, and a second one would interrupt its
+        # shutdown.
         child = subprocess.Popen(command, env=environ, start_new_session=True)  # noqa: S603
         while not stopped and snapshot(folders) == before:
-            time.sleep(PAUSE)  # the one poll: no file watcher is worth a dependency here
+            time.sleep(PAUSE)  # a file watcher would not be worth a dependency here
         if not stopped:
             print("dragoman: files changed, starting again", file=sys.stderr)
         end(child)
@@ -48,13 +50,13 @@ def snapshot(folders: Sequence[Path]) -> dict[str, int]:
                 path = os.path.join(root, name)
                 try:
                     found[path] = os.stat(path).st_mtime_ns
-                except FileNotFoundError:  # an editor is just replacing it
+                except FileNotFoundError:  # an editor is replacing it at this moment
                     found[path] = 0
     return found
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """Asks the server to stop; it needs at most five seconds."""
+    """Tells the server to stop, which takes at most five seconds."""
     if child.poll() is None:
         child.terminate()
         try:

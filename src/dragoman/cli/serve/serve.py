@@ -117,7 +117,7 @@ def serve(
         given = files or [each.file for each in settings.agents.values()]
         folders = [folder_in(each) for each in given]
         if not all(folders):
-            load_agents(files, settings)  # says so; nothing here is worth watching
+            load_agents(files, settings)  # raises the error: there is nothing to watch
         watch([each for each in folders if each is not None])
         return
     agents = by_name(load_agents(files, settings))
@@ -127,7 +127,7 @@ def serve(
 
 
 def announce(agents: Mapping[str, Agent], url: str, store: str) -> None:
-    """Says on the terminal what runs where."""
+    """Prints what is served at which address."""
     from rich.console import Console
     from rich.markup import escape
 

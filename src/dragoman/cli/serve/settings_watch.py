@@ -1,4 +1,4 @@
-"""`dragoman gateway --watch`: the agents of the settings file come, change and go with it."""
+"""`dragoman gateway --watch`: applies changes of the settings file to a running gateway."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from dragoman.settings import HostedAgent, Settings
 
 log = Logger("gateway")
 PAUSE = 0.5
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 MISSES = 4
-"""Looks without a file before that is told: an editor may just be replacing it."""
+"""The number of checks without a file before that is reported: an editor may just be replacing
+it."""
 
 
 class SettingsWatch:
-    """Keeps the agents of a running gateway as its settings file has them.
+    """Keeps the agents of a running gateway in line with its settings file.
 
-    A section that is the same as before is left alone. Whatever is wrong with the file is told with
-    its line, and everything stays as it was.
+    A section that has not changed is left alone. An error in the file is reported with its line,
+    and everything stays unchanged.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class SettingsWatch:
         settings: Settings,
         agents: Mapping[str, Agent],
     ) -> None:
-        """`load` reads the settings as the gateway did at its start; `settings` and `agents` are
+        """`load` reads the settings as at the start of the gateway; `settings` and `agents` are
         those with which it was started."""
         self._path, self._load = path, load
         self._settings = settings
@@ -69,7 +70,7 @@ class SettingsWatch:
                 log.error("The settings could not be taken over", exc)
 
     def _follow_hangup(self) -> None:
-        """A hangup asks for the file to be read, unless it was our terminal that hung up."""
+        """Has the file read after a SIGHUP, unless it was our terminal that was closed."""
         terminal = sys.stdin is not None and sys.stdin.isatty()
 
         def hung_up() -> None:
@@ -82,7 +83,7 @@ class SettingsWatch:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
 
     async def _asked(self) -> bool:
-        """Waits until it is time to look. Returns whether somebody has asked for it."""
+        """Waits until the next check. Returns whether a signal has requested it."""
         try:
             async with asyncio.timeout(PAUSE):
                 await self._now.wait()
@@ -92,8 +93,8 @@ class SettingsWatch:
         return True
 
     def _is_settled(self, content: bytes | None) -> bool:
-        """Returns whether the file has changed, and was the same in two looks: half of a file that
-        is just being written may be a good one, with fewer agents."""
+        """Returns whether the file has changed, and was the same in two checks: half of a file that
+        is being written may be valid, with fewer agents."""
         self._misses = self._misses + 1 if content is None else 0
         if content is None:
             if self._misses == MISSES:
@@ -111,7 +112,7 @@ class SettingsWatch:
             for name, section in settings.agents.items()
             if name in self._agents and _same(before.agents.get(name), section)
         }
-        # Files are imported beside the loop, which serves all others meanwhile.
+        # Files are imported in a thread, so that the loop can serve all other agents.
         agents = await asyncio.to_thread(load_agents, (), settings, unchanged)
         assert isinstance(agents, Mapping)  # noqa: S101  sections have names
         gone = [name for name in self._agents if name not in agents]
@@ -125,7 +126,7 @@ class SettingsWatch:
         for name, section in settings.agents.items():
             if name in unchanged or name in served:
                 sections[name], current[name] = section, agents[name]
-            elif name in self._agents:  # it was refused, and stays as it was
+            elif name in self._agents:  # it was refused, so it stays unchanged
                 sections[name], current[name] = before.agents[name], self._agents[name]
         self._settings, self._agents = replace(before, agents=sections), current
         log.info(
@@ -168,7 +169,7 @@ class SettingsWatch:
             await app.registry.release(name)
 
     def _tell_of_others(self, settings: Settings) -> None:
-        """Names the sections that have changed, and that count only from the next start on."""
+        """Names the sections that have changed but take effect only at the next start."""
         new, old = (msgspec.structs.asdict(each) for each in (settings, self._settings))
         changed = tuple(key for key in new if key != "agents" and new[key] != old[key])
         if changed and changed != self._told:
@@ -185,5 +186,5 @@ def _content(path: Path) -> bytes | None:
 
 
 def _same(one: HostedAgent | None, other: HostedAgent) -> bool:
-    """Returns whether two sections say the same, wherever they stand."""
+    """Returns whether two sections have the same content, wherever they are in the file."""
     return one is not None and replace(one, places={}) == replace(other, places={})

@@ -34,7 +34,7 @@ WELL_KNOWN = "/.well-known/agent-card.json"
 NOWHERE = "https://card.invalid"
 """The origin of a card in a file, if none is given."""
 NOT_SO = 1
-"""The exit code for a card that is not as it should be."""
+"""The exit code for a card that is not valid."""
 
 Source = Annotated[
     str,
@@ -205,7 +205,7 @@ async def _fetched(url: str) -> bytes:
         url = url.rstrip("/") + WELL_KNOWN
     egress = GuardedHttp(Rules(allow_private=True))
     try:
-        # No version is named, so that there is all that readers of any of them use.
+        # No version is requested, so that the card has the members that readers of any version use.
         headers = {"accept": "application/json"}
         reply = await egress.request("GET", url, headers=headers, max_size=MOST_BYTES)
     except Unreachable as exc:

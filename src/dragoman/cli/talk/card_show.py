@@ -70,10 +70,10 @@ def sheet(
 
 
 async def _described(address: str, way: SessionOptions) -> FoundCard:
-    """What an agent without a card says of itself, spelled as a card."""
+    """Returns the self-description of an agent without a card, in the form of a card."""
     async with agent_at(address, way) as agent:
         if agent.dialect.endswith("-grpc"):
-            # There is no other word for it, and not every agent has an extended card.
+            # There is no other error for it, and not every agent has an extended card.
             with suppress(CallError):
                 await agent.extended_card()
         return FoundCard(agent.card, agent.url, documents.merged(agent.card))

@@ -113,7 +113,7 @@ class _Terminal:
             found = None
         if found is None:
             return False
-        # A browser in the terminal returns when it is closed, and must not hold us up till then.
+        # A browser in the terminal returns when it is closed, and must not delay us until then.
         threading.Thread(target=found.open, args=(url,), daemon=True).start()
         return True
 

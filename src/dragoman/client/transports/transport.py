@@ -49,7 +49,7 @@ from dragoman.core.operations import (
     SendMessage,
     Streamed,
 )
-from dragoman.core.peer import ANYONE, DEADLINE, HOPS, Batch, Context
+from dragoman.core.peer import ANYONE, DEADLINE, HOPS, Batch, BearerToken, Context
 from dragoman.core.questions import answer_value
 from dragoman.core.session import (
     Call,
@@ -62,7 +62,7 @@ from dragoman.core.session import (
     Signal,
 )
 
-from ..credentials import Credentials, Wallet
+from ..credentials import Credentials, Wallet, acting
 from .http import Http
 
 T = TypeVar("T")
@@ -127,13 +127,17 @@ class Transport(ABC):
         """Returns the answer or raises a `DragomanError`. Refused credentials are renewed once."""
         asked = cast(AnyOperation, op)
         try:
-            found = await self._attempt(lambda who: self._answer(_Asked(asked), ctx, who))
+            found = await self._attempt(
+                lambda who: self._answer(_Asked(asked), ctx, who), ctx.bearer
+            )
         except Unsupported as exc:
             if not isinstance(op, Resolve) or exc.code:
                 raise
             # A2A has no method for the answer to a question: a message to the task is the answer.
             said = _as_message(op)
-            found = await self._attempt(lambda who: self._answer(_Asked(said), ctx, who))
+            found = await self._attempt(
+                lambda who: self._answer(_Asked(said), ctx, who), ctx.bearer
+            )
         if not isinstance(found, Result):
             raise PeerMisbehaved("This is not an answer")
         return cast(R, found.value)
@@ -157,7 +161,7 @@ class Transport(ABC):
             # A generator that raises has ended, so there is nothing to close.
             return await anext(steps, None), steps
 
-        return await self._attempt(begun)
+        return await self._attempt(begun, ctx.bearer)
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of one connection, as `begin` does."""
@@ -208,12 +212,16 @@ class Transport(ABC):
 
     # Our identity: credentials, introductions and proofs.
 
-    async def _attempt(self, work: Callable[[Credentials], Awaitable[T]]) -> T:
+    async def _attempt(
+        self, work: Callable[[Credentials], Awaitable[T]], bearer: BearerToken | None = None
+    ) -> T:
         """Returns the result of `work`. A session that is refused is started again once, and
-        refused credentials are renewed once."""
+        refused credentials are renewed once, unless the caller gave its own."""
         who = self.wallet.kept(self.origin)
         if who is None:
             who = await self.wallet.ask(self.origin)
+        if bearer is not None and self.wallet.allows(self.origin):
+            return await work(acting(who, bearer))
         renewed = fresh = False
         while True:
             era = self._era

@@ -1,4 +1,4 @@
-"""Agent2Agent, every version over every framing."""
+"""Agent2Agent (A2A): every version over every binding."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -23,9 +23,10 @@ SCHEME = "a2a"
 ROOT = Route("/")
 GO_PATH = "/a2a-go"
 PYTHON_PATHS = ("/tasks/send", "/tasks/get", "/tasks/cancel", "/tasks/stream")
-"""python-a2a puts the method into the path too. REST has nothing to POST there."""
+"""The paths of python-a2a, which also puts the method into the path. REST has no POST at these
+paths."""
 WITH_IDS = Route("/{tenant}/tasks/{id}", "*", is_ours)
-"""Every path of REST that has an id, a tenant or the name of a method in it."""
+"""The paths of REST that contain an id, a tenant or the name of a method."""
 
 
 def _rest_routes(binding: Binding) -> tuple[Route, ...]:
@@ -117,7 +118,7 @@ DIALECTS = (
         name=V0_1.dialect,
         caller=partial(RpcCaller, V0_1),
         carried=Losses(V0_1, PLAIN).carried,
-        # Clients of python-a2a speak it too, at paths of their own.
+        # Clients of python-a2a speak this dialect too, at paths of their own.
         routes=(ROOT, *map(Route, PYTHON_PATHS)),
         versions=("0.1",),
         along_with=V0_3.dialect,
@@ -136,8 +137,8 @@ DIALECTS = (
         path=GO_PATH,
         names_tasks=True,
     ),
-    # What servers of python-a2a speak is no version, whatever their cards say. Its clients are
-    # served as callers of 0.1.
+    # The dialect of python-a2a servers is not a version of A2A, whatever their cards say. Its
+    # clients are served as callers of 0.1.
     Dialect(
         name=PYTHON_A2A.dialect,
         caller=_python,

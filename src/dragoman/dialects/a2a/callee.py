@@ -1,4 +1,4 @@
-"""What the sessions of every framing have in common on the side that is asked."""
+"""The callee's side of an exchange, as far as it is the same in all bindings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NOTHING: Mapping[str, str] = {}
 
 
 class A2ACallee(Session):
-    """One exchange, on the side that is asked."""
+    """The callee's side of one exchange."""
 
-    # One of these is made per request: what is not touched costs nothing.
+    # One object is created per request, so fields that are not used must cost nothing.
     _headers = NOTHING
     _version: Version
 
     @property
     def dialect(self) -> str:
-        """Which dialect the caller speaks, as far as it is known."""
+        """The dialect that the caller speaks, as far as it is known."""
         return self._version.dialect
 
     @property
@@ -34,7 +34,7 @@ class A2ACallee(Session):
 
     @cached_property
     def extensions(self) -> tuple[str, ...]:
-        """The extensions the caller activated."""
+        """The extensions that the caller activated."""
         return extensions.extensions_in(self._headers)
 
     @cached_property
@@ -42,8 +42,9 @@ class A2ACallee(Session):
         return WORK in self.extensions
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """One frame, but none for `End`: the closing of the stream says it."""
-        # Not isinstance: where it is false, it costs a Struct's metaclass a search.
+        """Returns one frame, or none for `End`, which is expressed by closing the stream."""
+        # `type` is compared, because an `isinstance` that fails costs a search in the metaclass of
+        # a Struct.
         if type(signal) is Update:
             return (self._update(signal),)
         if type(signal) is Result:

@@ -1,8 +1,10 @@
-"""How A2A spells our errors: one table, read along the MRO, and its inverse for the caller.
+"""The spelling of our errors in A2A: one table, which is searched along the MRO, and its inverse
+for the caller.
 
-Codes -320xx are the spec's (1.0 §5.4). What it has no code for and HTTP has a status is told as
--31000 minus the status, outside of the range JSON-RPC reserves; a2a-go does so for 401 and 403. A
-peer that does not know them still has the message, and for most the HTTP status itself.
+Codes -320xx are those of the specification (1.0 §5.4). An error without such a code, but with an
+HTTP status, has the code -31000 minus the status, which is outside of the range that JSON-RPC
+reserves; a2a-go does the same for 401 and 403. A peer that does not know these codes still has the
+message and, in most cases, the HTTP status.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Spelling(Struct, frozen=True, gc=False):
     grpc: str = "FAILED_PRECONDITION"
     """The google.rpc.Code: gRPC's own, and `status` in the REST body (§11.6)."""
     rpc: int = 200
-    """The status over JSON-RPC, where an error is a good answer unless HTTP itself is meant."""
+    """The status over JSON-RPC, where an error is a successful response unless it is an error of
+    HTTP itself."""
 
 
 S = Spelling
@@ -45,7 +48,7 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = {
     e.UnknownMethod: S(-32601, "METHOD_NOT_FOUND", 404, "UNIMPLEMENTED"),
     e.BadParams: S(-32602, "INVALID_PARAMS", 400, "INVALID_ARGUMENT"),
     e.TaskNotFound: S(-32001, "TASK_NOT_FOUND", 404, "NOT_FOUND"),
-    # a2a-wire §12.5: of a webhook that is not there, 1.0 and 0.3 both say this.
+    # a2a-wire §12.5: this is the answer for a missing webhook in 1.0 and 0.3.
     e.HookNotFound: S(-32001, "TASK_NOT_FOUND", 404, "NOT_FOUND"),
     e.NotCancelable: S(-32002, "TASK_NOT_CANCELABLE", 400),
     e.PushUnsupported: S(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400),
@@ -55,7 +58,7 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = {
     e.AgentMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
     e.PeerMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
     e.NoExtendedCard: S(-32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 400),
-    # 1.0 §3.1.11: an agent that never said it had one does not support the operation.
+    # 1.0 §3.1.11: an agent that does not declare an extended card does not support the operation.
     e.ExtendedCardOff: S(-32004, "UNSUPPORTED_OPERATION", 400),
     e.ExtensionRequired: S(-32008, "EXTENSION_SUPPORT_REQUIRED", 400),
     e.VersionUnsupported: S(-32009, "VERSION_NOT_SUPPORTED", 400),
@@ -86,7 +89,7 @@ WORDS = {
     "EXTENSION_SUPPORT_REQUIRED": "Extension support required",
     "VERSION_NOT_SUPPORTED": "Version not supported",
 }
-# 0.3 fixes no status; its Python SDK had these (a2a-wire §12.1), and others read the body.
+# 0.3 defines no status; its Python SDK has these (a2a-wire §12.1), and other readers use the body.
 _STATUSES_0_3: dict[type[e.DragomanError], int] = {
     e.BadParams: 422,
     e.NotCancelable: 409,
@@ -101,14 +104,15 @@ _STATUSES_0_3: dict[type[e.DragomanError], int] = {
 SPELLINGS_0_3 = SPELLINGS | {
     cls: replace(SPELLINGS[cls], http=status) for cls, status in _STATUSES_0_3.items()
 }
-# 0.3 §8 knows only the one error for both.
+# 0.3 §8 has only one error for both.
 SPELLINGS_0_3[e.ExtendedCardOff] = SPELLINGS_0_3[e.NoExtendedCard]
 
 MEANINGS: dict[int, type[e.DragomanError]] = {
     spelling.code: cls for cls, spelling in reversed(SPELLINGS.items())
 }
-"""The first class of a code is what is heard in it."""
-del MEANINGS[SPELLINGS[e.DragomanError].code]  # theirs broke, not ours: PeerRefused says it better
+"""The errors by code; if several errors share a code, it means the first one."""
+# PeerRefused is better: it is their failure, not ours.
+del MEANINGS[SPELLINGS[e.DragomanError].code]
 
 _STATUSES = {
     spelling.http: cls for cls, spelling in reversed(SPELLINGS.items()) if spelling.rpc != 200
@@ -119,13 +123,13 @@ def spelling_of(
     error: e.DragomanError,
     table: Mapping[type[e.DragomanError], Spelling] = SPELLINGS,
 ) -> Spelling:
-    """How this error is told; every error is at least a DragomanError."""
+    """Returns the spelling of an error; every error is at least a DragomanError."""
     return next(table[cls] for cls in type(error).__mro__ if cls in table)
 
 
 def message_out(error: e.DragomanError, spelling: Spelling) -> str:
-    """The message of the specification's table, for which clients and people look, and behind it
-    what we have to say."""
+    """Returns the message of the specification's table, which clients and people look for, followed
+    by our own message."""
     words, ours = WORDS.get(spelling.reason, ""), error.message
     return ours if ours.startswith(words) else f"{words}: {ours}"
 
@@ -136,7 +140,7 @@ def error_in(
     data: Json,
     meanings: Mapping[int, type[e.DragomanError]] = MEANINGS,
 ) -> e.DragomanError:
-    """The error a peer answered with."""
+    """Returns the error that a peer answered with."""
     cls = meanings.get(code)
     error = cls(message) if cls is not None else e.PeerRefused(message, code=code)
     error.public = _public_in(data)
@@ -145,7 +149,7 @@ def error_in(
 
 
 def error_for(status: int) -> e.DragomanError:
-    """The error behind an HTTP status whose body says nothing."""
+    """Returns the error for an HTTP status without a meaningful body."""
     cls = _STATUSES.get(status)
     if cls is not None:
         return cls()
@@ -153,7 +157,8 @@ def error_for(status: int) -> e.DragomanError:
 
 
 def details_1_0(error: e.DragomanError) -> Json:
-    """`error.data` and the REST details of 1.0 (§9.5, §11.6): a list of google.rpc messages."""
+    """Returns `error.data` and the REST details of 1.0 (§9.5, §11.6): a list of google.rpc
+    messages."""
     info: dict[str, Json] = {
         "@type": INFO,
         "reason": spelling_of(error).reason,
@@ -174,7 +179,7 @@ def details_1_0(error: e.DragomanError) -> Json:
 
 
 def details_0_3(error: e.DragomanError) -> Json:
-    """`error.data` of 0.3: anything, so the public details themselves."""
+    """Returns `error.data` of 0.3, which may be anything: the public details themselves."""
     return _public_out(error) or None
 
 
@@ -185,7 +190,7 @@ _PATH = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 
 
 def _violation(error: e.BadParams) -> tuple[str, str]:
-    """Which field is wrong, and how: from the path in the message (`Wrong`, msgspec)."""
+    """Returns the wrong field and the problem, from the path in the message (`Wrong`, msgspec)."""
     if missing := _MISSING.fullmatch(error.message):
         return ".".join(filter(None, (missing["path"], missing["name"]))), error.message
     if found := _PATH.fullmatch(error.message):
@@ -218,7 +223,7 @@ def _snake(name: str) -> str:
 
 
 class _Status(Struct, frozen=True):
-    """google.rpc.Status, as 1.0 §11.6 has it, and what 0.3's SDKs say instead, flat."""
+    """The google.rpc.Status of 1.0 §11.6, and the flat members that the SDKs of 0.3 use instead."""
 
     code: int | None = None
     status: str | None = None
@@ -237,7 +242,7 @@ _read_body = msgspec.json.Decoder(_ErrorBody).decode
 
 
 def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
-    """The REST body of 1.0 (§11.6): google.rpc.Status."""
+    """Returns the REST body of 1.0 (§11.6): google.rpc.Status."""
     return {
         "error": {
             "code": status,
@@ -249,7 +254,8 @@ def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
 
 
 def body_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
-    """The REST body of 0.3, which fixes none: what each of its SDKs looks for (D5)."""
+    """Returns the REST body of 0.3, which defines none: it has what each of its SDKs looks for
+    (D5)."""
     body = {
         "code": spelling.code,
         "message": message_out(error, spelling),
@@ -260,7 +266,7 @@ def body_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
 
 
 def body_in(body: bytes, status: int) -> e.DragomanError | None:
-    """The error in a REST body of any version; nothing if there is none in it."""
+    """Returns the error in a REST body of any version, or None if it contains none."""
     try:
         read = _read_body(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -289,9 +295,11 @@ _NO_CARD = re.compile(r"(?i)\bcard\b.*\bnot (configured|found)")
 
 
 def _missing(message: str) -> e.DragomanError:
-    """The error behind a 404 without a code: all that 0.3's Python SDK tells is the message.
+    """Returns the error for a 404 without a code, for which the Python SDK of 0.3 sends only a
+    message.
 
-    Of a path that is not served every web server says 404. Only words about a task mean one.
+    Every web server answers 404 for an unknown path, so only a message about a task means a missing
+    task.
     """
     if _NO_TASK.search(message):
         return e.TaskNotFound(message)
@@ -301,7 +309,8 @@ def _missing(message: str) -> e.DragomanError:
 
 
 def refine(error: e.DragomanError, op: AnyOperation) -> e.DragomanError:
-    """The error, as an answer to this operation: no task is missing where none was named."""
+    """Returns the error as an answer to this operation: it cannot be a missing task if the
+    operation names none."""
     if not isinstance(error, e.TaskNotFound) or _names_task(op):
         return error
     return e.UnknownMethod(error.message)
@@ -322,9 +331,9 @@ _names_0_3 = {
     -32603: "InternalError",
     -32007: "AuthenticatedExtendedCardNotConfiguredError",
 }
-"""What 0.3's SDKs call their errors."""
+"""The names of errors in the SDKs of 0.3."""
 _codes_by_name = {name: code for code, name in _names_0_3.items()}
-# All that the Python SDK of 0.3 tells beside a message.
+# The Python SDK of 0.3 sends only these beside a message.
 _MEANINGS_0_3 = {status: cls for cls, status in reversed(_STATUSES_0_3.items())} | {
     400: e.Malformed,
 }

@@ -1,8 +1,8 @@
-"""Events of a stream between the canonical model and the JSON of one version.
+"""Converts the events of a stream between the canonical model and the JSON of one version.
 
 1.0 and 0.3 over REST put an event into a wrapper (StreamResponse) with a member for each of its
-four kinds; SendMessageResponse is the same without updates. In 0.3 each of the four stands alone
-and says what it is (`v0_3.calls`).
+four kinds; SendMessageResponse is the same without updates. In 0.3 over JSON-RPC, each of the four
+stands alone and names its kind (`v0_3.calls`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SUBMITTED = State.SUBMITTED
 
 
 class EventCodec(NamedTuple):
-    """The converters of one version. Those that read tell whether nothing can follow, too."""
+    """The converters of one version. Those that read also return whether no event can follow."""
 
     event_out: Callable[[Stamped | Message, bool], Wire]
-    """Writes an event, or the direct reply that is all of a stream. The flag says whether the
+    """Writes an event, or the direct reply that is the whole stream. The flag says whether the
     caller has activated our extension for notes."""
     snapshot_in: Callable[[Wire, int], tuple[Stamped, bool]]
     chunk_in: Callable[[Wire, int], tuple[Stamped, bool]]
@@ -38,8 +38,8 @@ class EventCodec(NamedTuple):
 
 
 def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> EventCodec:
-    """The converters for the structs of this `wire` module, with its `Step` as wrapper, if that is
-    a struct. `final`: a status update says whether it is the last."""
+    """Returns the converters for the structs of this `wire` module, with its `Step` as the wrapper,
+    if that is a struct. With `final`, a status update says whether it is the last one."""
     task, status_update, artifact_update = wire.Task, wire.StatusUpdate, wire.ArtifactUpdate
     step = wire.Step if isinstance(wire.Step, type) else None
     message_out, artifact_out = codec.message_out, codec.artifact_out
@@ -131,7 +131,7 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
 
 
 class StepCodec(NamedTuple):
-    """The converters of one version for what stands in a wrapper."""
+    """The converters of one version for the content of a wrapper."""
 
     sent_out: Callable[[Task | Message, object], Wire]
     sent_in: Callable[[Raw], Task | Message]
@@ -140,9 +140,9 @@ class StepCodec(NamedTuple):
 
 
 def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -> StepCodec:
-    """The converters for the structs of this `wire` module.
+    """Returns the converters for the structs of this `wire` module.
 
-    Some peers leave the wrapper out. What stands there instead is recognised by its members.
+    Some peers leave out the wrapper. Its content is then recognised by its members.
     """
     step = wire.Step
     task_out, message_out = codec.task_out, codec.message_out

@@ -16,7 +16,7 @@ from .scalars import Wrong
 from .version import RpcMethod, method
 
 Question = tuple[Callable[..., Any], Callable[..., Struct]]
-"""How params are read as an operation, and an operation written as params."""
+"""The functions that read params as an operation, and write an operation as params."""
 
 
 class HookMethods(NamedTuple):
@@ -37,7 +37,7 @@ def hook_methods(
     hook: Answer,
     page: Answer,
 ) -> HookMethods:
-    """The rows for these params: to set a webhook, to name one, and to list them."""
+    """Returns the rows for these params, which set a webhook, name one, and list them."""
     set_params, one_params, list_params = params
     one: Callable[..., Struct] = one_params
 
@@ -54,16 +54,16 @@ def hook_methods(
 
 
 def _nothing_out(value: None, op: ops.DeleteHook) -> None:
-    """0.3 §7.8: the result is null, and is there. 1.0 does not say; its Python SDK answers null
-    (D12). REST writes an empty object."""
+    """Writes the result of a delete. In 0.3 §7.8 it is null, and present. 1.0 does not define it;
+    its Python SDK answers null (D12). REST writes an empty object."""
 
 
 def _nothing_in(raw: Raw) -> None:
-    """Peers answer a delete in many ways; that they answer is enough."""
+    """Accepts any answer to a delete, because peers answer it in many ways."""
 
 
 def inline_in(config: Wire | None, path: str, hook_in: Callable[[Wire], Hook]) -> Hook | None:
-    """The webhook that a send sets, if it sets one."""
+    """Returns the webhook that a send sets, or None."""
     if config is None:
         return None
     if not config.url:

@@ -1,8 +1,9 @@
-"""A2A over JSON-RPC, any version, both sides. An exchange is one request and what it is answered.
+"""A2A over JSON-RPC, in any version, for both sides. An exchange is one request and its answer.
 
-The callee serves all versions at one URL and tells them apart as a2a-wire §15.4: the method's name
-says the version, and the A2A-Version header must not contradict it. A PascalCase method without the
-header is taken as 1.0, though the spec would have it be 0.3 (D1): real clients forget it.
+The callee serves all versions at one URL and tells them apart as described in a2a-wire §15.4: the
+name of the method determines the version, and the A2A-Version header must not contradict it. A
+PascalCase method without the header is treated as 1.0, although the specification would have it be
+0.3 (D1), because real clients forget the header.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ from .v1_0 import V1_0
 from .version import OWN, RpcMethod, Version, own_method
 
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
-"""All that a notification is told that was done (JSON-RPC §4.1). One that fails is answered under
-the id null: most of those without an id have forgotten it, and should be told."""
+"""The answer to a notification that was executed (JSON-RPC §4.1). One that fails is answered under
+the id null, because most callers that send no id have forgotten it and should see the error."""
 EVENT_STREAM: Mapping[str, str] = {"content-type": "text/event-stream"}
 JSON_TYPES = frozenset({"application/json", "application/a2a+json"})
 ACCEPT = {False: "application/json", True: "text/event-stream, application/json"}
-"""What a caller takes. A stream that fails at once may be answered in plain JSON (a2a-wire
-§11.3)."""
+"""The Accept header of a caller. A stream that fails at once may be answered in plain JSON
+(a2a-wire §11.3)."""
 VERSIONS = (V1_0, V0_3)
 HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3, "0.1": V0_1}
-"""Versions by header. 0.2 is 0.3 on this wire (a2a-wire §8). 0.1 has no header, but it is what our
-own caller says, and nothing else can be meant."""
+"""The versions by header. 0.2 is the same as 0.3 on this wire (a2a-wire §8). 0.1 has no header, but
+our own caller sends one, and it cannot mean anything else."""
 SUPPORTED = ", ".join(version.name for version in VERSIONS)
 
 _METHODS: dict[str, tuple[Version, RpcMethod]] = {
-    # The names that 0.1 shares with 0.3 are 0.3's, until `LOOKS` finds otherwise.
+    # The names that 0.1 shares with 0.3 belong to 0.3, unless `LOOKS` finds otherwise.
     name: (version, method)
     for version in (V0_1, *VERSIONS)
     for name, method in version.methods.items()
@@ -62,7 +63,7 @@ _UNSUPPORTED: dict[str, tuple[Version, type[DragomanError]]] = {
 
 
 class RpcCallee(A2ACallee):
-    """One JSON-RPC exchange, on the side that is asked."""
+    """The callee's side of one JSON-RPC exchange."""
 
     _version: Version = V0_3
     _request: tuple[RpcMethod, Struct, AnyOperation] | None = None
@@ -71,11 +72,11 @@ class RpcCallee(A2ACallee):
 
     @property
     def tenant(self) -> str:
-        """The tenant the caller named in its params; 1.0 only."""
+        """The tenant that the caller named in its params; only 1.0 has it."""
         return getattr(self._request[1], "tenant", None) or "" if self._request else ""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """One `Call` or one `Fault`."""
+        """Yields one `Call` or one `Fault`."""
         self._headers = headers = frame.headers
         header = headers.get("a2a-version")
         content_type = headers.get("content-type", "")
@@ -84,7 +85,8 @@ class RpcCallee(A2ACallee):
             id = jsonrpc.id_in(jsonrpc.request_in(frame.body))
             return (self._refuse(id, self._wrong_type, "", header),)
         request = jsonrpc.request_in(frame.body)
-        # Not isinstance: where it is false, it costs a Struct's metaclass a search.
+        # `type` is compared, because an `isinstance` that fails costs a search in the metaclass of
+        # a Struct.
         if type(request) is not jsonrpc.Request:
             return (self._refuse(request.id, request.error, "", header),)
         self._silent = silent = request.id is UNSET
@@ -109,20 +111,22 @@ class RpcCallee(A2ACallee):
                     params = method.decode(given)
             op = method.op_in(params)
         except (msgspec.DecodeError, Wrong) as exc:
-            # That null would do too, for most of what is optional, helps nobody.
+            # The message of msgspec adds that null is allowed too, which is true for most optional
+            # members but does not help anyone.
             return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
         self._request = method, params, op
         return (Call(id, op, method.stream, silent),)
 
     def _find_own(self, name: str, header: str | None) -> tuple[Version, RpcMethod] | None:
-        """A method of the agent's own, which is of no version: no header is 0.3 (1.0 §3.6.2)."""
+        """Returns a method of the agent's own, which belongs to no version: without a header it is
+        0.3 (1.0 §3.6.2)."""
         if OWN(name) is None or name in _UNSUPPORTED:
             return None
         version = version_in(header) if header else V0_3
         return (version, own_method(name)) if version is not None else None
 
     def _mismatch(self, name: str, header: str | None) -> DragomanError:
-        """Why this method is not for this caller."""
+        """Returns why this caller may not use this method."""
         known = _METHODS.get(name) or _UNSUPPORTED.get(name)
         version = version_in(header) if header else None
         if header and (version is None or (known and known[0] is not version)):
@@ -133,9 +137,10 @@ class RpcCallee(A2ACallee):
         return UnknownMethod(f"There is no method {name[:80]!r}")
 
     def _refuse(self, id: Id, error: DragomanError, name: str, header: str | None) -> Fault:
-        """A fault, to be told in the version the caller names, or (D1) by the look of the method.
+        """Returns a fault, in the version that the caller names or else the one that the method
+        suggests (D1).
 
-        An unknown version hears of it in 1.0: only there is a word for it.
+        A caller with an unknown version is answered in 1.0, because only 1.0 has an error for it.
         """
         guess = V1_0 if name and "/" not in name else V0_3
         self._version = version_in(header) or V1_0 if header else guess
@@ -157,23 +162,24 @@ class RpcCallee(A2ACallee):
     def _failure(self, fault: Fault) -> Frame:
         version, error = self._version, fault.error
         spelling = errors.spelling_of(error, version.spellings)
-        # Wrong content in a message is an answer; a wrong Content-Type is HTTP's own error.
+        # Wrong content in a message is a JSON-RPC error; a wrong Content-Type is an error of HTTP.
         status = 415 if error is self._wrong_type else spelling.rpc
         message = version.words.get(type(error)) or errors.message_out(error, spelling)
         body = jsonrpc.Error(spelling.code, message, version.details(error))
-        # Clients of 0.3 read nothing but events from a streaming method (D10).
+        # Clients of 0.3 read only events from a streaming method (D10).
         as_event = self._streams and status == 200 and version.refuses_in_stream
         headers = EVENT_STREAM if as_event else NOTHING
         return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, body)), "", headers, status)
 
 
 def version_in(header: str) -> Version | None:
-    """The version a header names. Patches never count in negotiation (1.0 §3.6)."""
+    """Returns the version that a header names. Patch versions do not count in negotiation (1.0
+    §3.6)."""
     return HEADERS.get(header) or HEADERS.get(".".join(header.strip().split(".")[:2]))
 
 
 class RpcCaller(Session):
-    """One exchange, on the side that asks, in one version."""
+    """The caller's side of one exchange, in one version."""
 
     def __init__(
         self, version: Version = V1_0, extensions: Iterable[str] = (), tenant: str = ""
@@ -187,7 +193,7 @@ class RpcCaller(Session):
             self._headers[version.extensions_header] = uris
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`; nothing for what this version cannot ask."""
+        """Returns the request for a `Call`, or no frame if this version cannot express it."""
         if not isinstance(signal, Call):
             return ()
         row = self._version.find_method(signal.op, stream=signal.stream)
@@ -195,7 +201,7 @@ class RpcCaller(Session):
             return ()
         name, method = row
         params = method.op_out(signal.op)
-        if self._tenant and hasattr(params, "tenant"):  # 1.0 §3.1: said in every request
+        if self._tenant and hasattr(params, "tenant"):  # 1.0 §3.1: every request names it
             params = msgspec.structs.replace(params, tenant=self._tenant)
         if signal.silent:
             request: Struct = jsonrpc.NotificationOut(name, params)
@@ -207,7 +213,7 @@ class RpcCaller(Session):
         return (Frame(jsonrpc.encode(request), "POST", headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one event of a stream, says."""
+        """Returns the signals of a whole response, or of one event of a stream."""
         status = frame.status or 200
         if not frame.body and status < 300:
             return ()
@@ -219,7 +225,7 @@ class RpcCaller(Session):
             return (self._fault(found[0].id if found else None, reason),)
         found = self._find(response.id)
         if found is None and response.id is None and (refusal := response.error) is not None:
-            return (Fault(None, self._refusal(refusal)),)  # of what wanted no answer
+            return (Fault(None, self._refusal(refusal)),)  # the fault of a notification
         if found is None:
             return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
         call, method = found
@@ -242,7 +248,8 @@ class RpcCaller(Session):
         return (Result(call.id, value),)
 
     def _find(self, id: Id) -> tuple[Call, RpcMethod] | None:
-        """The call an answer is for. Peers lose or change ids, so with one call open it is that."""
+        """Returns the call that an answer is for. Peers lose or change ids, so if only one call is
+        open, it is that one."""
         found = self._open.get(id)
         if found is not None:
             return found
@@ -266,5 +273,6 @@ class RpcCaller(Session):
 
 
 def seq_in(mark: str) -> int:
-    """The place in the log, if the peer is one of ours; others put other things into SSE ids."""
+    """Returns the position in the log, if the peer is one of ours. Other servers use SSE ids for
+    something else."""
     return int(mark) if mark.isascii() and mark.isdecimal() and len(mark) < 19 else 0

@@ -1,15 +1,15 @@
-"""What of a signal does not survive A2A: the declared losses, for tests and for people.
+"""The declared losses of A2A, for tests and for people: what of a signal does not survive it.
 
-Both versions: the work behind a task is opaque (what was heard, what a question is about, notes);
-a chunk has no time; an opened task is told as the task it is; errors without a code are told by
-the nearest that has one; in which dialect a webhook was set is known by hearing it; a method of
-the agent's own that is given nothing is given an empty object. 1.0 has one scheme for a webhook,
-the first of 0.3's. A send has no fragments of context (IAT has). 0.3 also has no filename or media
-type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
-set with a send has no task yet.
+In both versions, the work behind a task is opaque (received messages, the details of a question,
+notes); a chunk has no time; an opened task is sent as a task; errors without a code are sent as the
+nearest one that has a code; the dialect in which a webhook was set is the one in which it arrives;
+and a method of the agent's own without params gets an empty object. 1.0 has one scheme for a
+webhook, the first of 0.3's. A send has no fragments of context (IAT has them). 0.3 also has no
+filename or media type for text and data, which are kept in metadata there; it lists all webhooks at
+once, and a webhook that is set with a send has no task yet.
 
-REST and gRPC have no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a
-send names no other tasks, and the list of tasks has no total.
+REST and gRPC have no ids of calls and no notifications. 0.3 over REST is another .proto: a send
+names no other tasks, and the list of tasks has no total.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from .version import Version
 
 
 class WireLosses(NamedTuple):
-    """How one dialect carries what all have in common."""
+    """The losses of one dialect, as far as all dialects share them."""
 
     version: Version
     part: Callable[[AnyPart], AnyPart]
 
 
 def carried_1_0(signal: Signal) -> Signal:
-    """What of a signal arrives over 1.0."""
+    """Returns what remains of a signal over 1.0."""
     return _carried(signal, WireLosses(V1_0, lambda part: part))
 
 
 def carried_0_3(signal: Signal) -> Signal:
-    """What of a signal arrives over 0.3."""
+    """Returns what remains of a signal over 0.3."""
     return _carried(signal, WireLosses(V0_3, _part_0_3))
 
 
 def carried_1_0_rest(signal: Signal) -> Signal:
-    """What of a signal arrives over 1.0's REST and gRPC."""
+    """Returns what remains of a signal over 1.0's REST and gRPC."""
     return _drop_id(carried_1_0(signal))
 
 
 def carried_0_3_grpc(signal: Signal) -> Signal:
-    """What of a signal arrives over 0.3's gRPC."""
+    """Returns what remains of a signal over 0.3's gRPC."""
     return _drop_id(carried_0_3(signal))
 
 
 def carried_0_3_rest(signal: Signal) -> Signal:
-    """What of a signal arrives over 0.3's REST."""
+    """Returns what remains of a signal over 0.3's REST."""
     found = _drop_id(_carried(signal, WireLosses(V0_3_REST, _part_0_3)))
     match found:
         case Call(op=SendMessage(message=message) as op):
@@ -167,9 +167,8 @@ def _artifact(artifact: Artifact, wire: WireLosses) -> Artifact:
 
 
 def _part_0_3(part: AnyPart) -> AnyPart:
-    """The same, but metadata with the two words of ours in it comes back as those words, and what
-    only held them comes back as none.
-    """
+    """Returns the part with the filename and media type that were sent in its metadata. Metadata
+    that held nothing else becomes None."""
     if isinstance(part, Text):
         filename, media_type, metadata = convert.unpack_names(convert.pack_names(part))
         return Text(part.text, filename=filename, media_type=media_type, metadata=metadata)

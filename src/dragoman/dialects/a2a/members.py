@@ -1,9 +1,9 @@
-"""What the wire structs of every A2A version are made of: types of members, and their names.
+"""The types and names of members that the wire structs of every A2A version use.
 
-A reader of ProtoJSON takes a member by its camelCase name or by its snake_case name, so a struct
-of 1.0 has two fields for it: `task_id` is called taskId on the wire, and its twin `task_id_` is
-called task_id. A twin is also the second place where peers put something: REST of 0.3 reads the
-parts of a message as `content` and as `parts`. We write only the first of the two.
+A reader of ProtoJSON accepts a member by its camelCase name or by its snake_case name, so a struct
+of 1.0 has two fields for it: `task_id` is taskId on the wire, and its twin `task_id_` is task_id. A
+twin is also a second place where peers put a value: REST of 0.3 reads the parts of a message as
+`content` and as `parts`. We write only the first of the two.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Word = str | None
 Words = tuple[str, ...] | None
 Bag = dict[str, Json] | None
 Number = int | float | str | None
-"""An int32: ProtoJSON takes it as a string, too."""
+"""An int32, which ProtoJSON also accepts as a string."""
 Name = str | int | None
-"""An enum value: ProtoJSON takes its number, too."""
+"""A value of an enum, which ProtoJSON also accepts as a number."""
 
 
 def json_name(field: str) -> str:
-    """The name on the wire of a struct's field: camelCase, but for a twin."""
+    """Returns the name of a struct's field on the wire: camelCase, except for a twin."""
     if field.endswith("_"):
         return field[:-1]
     head, *rest = field.split("_")
@@ -36,10 +36,10 @@ _ABSENT: Any = None
 
 
 class NoTwins:
-    """Base of structs whose members have one name each.
+    """The base of structs whose members have one name each.
 
-    The codec that the versions share (`codec`) looks at the twin of a member that is empty. Here it
-    finds that there is none, at the cost of one look at the class.
+    The codec that the versions share (`codec`) reads the twin of a member that is empty. Here it
+    finds that there is none, at the cost of one look-up in the class.
     """
 
     __slots__ = ()
@@ -54,5 +54,5 @@ class Authentication(Struct, frozen=True, gc=False, omit_defaults=True):
     """How a webhook authenticates us, in every version before 1.0."""
 
     schemes: Words = None
-    """Required, so it is written although it is empty; None is only read."""
+    """The list is required, so it is written even if it is empty; None is only read."""
     credentials: Word = ""

@@ -1,7 +1,8 @@
 """The rows that the method tables of all versions share: tasks, lists, the card and webhooks.
 
-A version's table gives each row its name, its params and how its answer is spelled. The fields of
-params have the same names in all versions, and those with two spellings have twins (`members`).
+The table of a version gives each row its name, its params and the spelling of its answer. The
+fields of params have the same names in all versions, and those with two spellings have twins
+(`members`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .scalars import Wrong, count_in, each, stamp_out
 from .version import RpcMethod, method
 
 Answer = tuple[Callable[..., object], Callable[[Raw], Any]]
-"""How an answer is written, and how it is read."""
+"""The functions that write and read an answer."""
 
 
 def id_in(task_id: str) -> str:
@@ -64,7 +65,8 @@ def task_methods(
     id_in: Callable[[Any], str] = id_in,
     history_in: Callable[[Any], int | None] = history_in,
 ) -> TaskMethods:
-    """The rows for these params. A get or a cancel is answered with `task`, a watch with `step`."""
+    """Returns the rows for these params. The answer to a get or a cancel is a `task`, the answer to
+    a watch is a stream of `step`."""
     get_params: Callable[..., Struct] = get
     cancel_params: Callable[..., Struct] = cancel
     watch_params: Callable[..., Struct] = watch
@@ -97,7 +99,7 @@ def task_methods(
 
 
 def task_answer(codec: TaskCodec[Any, Any, Any], task_in: Callable[[Raw], Task]) -> Answer:
-    """A task, as the answer to a get or a cancel."""
+    """Returns the functions for a task as the answer to a get or a cancel."""
     task_out = codec.task_out
     return (lambda task, op: task_out(task)), task_in
 
@@ -113,7 +115,8 @@ def list_method(
     since_in: Callable[[Any], int | None],
     any_state: tuple[object, ...] = (None, ""),
 ) -> RpcMethod:
-    """The row for these params; `any_state` is what a caller says that filters by no state."""
+    """Returns the row for these params; `any_state` is the value of a caller that does not filter
+    by state."""
     list_params: Callable[..., Struct] = params
 
     def state_in(status: Any) -> State | None:
@@ -161,7 +164,7 @@ def page_out(
     def write(found: TaskPage, op: ListTasks) -> Struct:
         tasks: tuple[Wire, ...] = each(task_out, found.tasks)
         if op.with_artifacts:
-            # 1.0 §3.1.4: a caller that asks for artifacts sees the member even if it is empty.
+            # 1.0 §3.1.4: a caller that requests artifacts sees the member even if it is empty.
             tasks = tuple(replace(task, artifacts=task.artifacts or ()) for task in tasks)
         return page(tasks, found.next_token, found.page_size, found.total)
 
@@ -172,7 +175,7 @@ def page_out(
 
 
 def card_method(params: type[Struct], write: Callable[[Card], bytes]) -> RpcMethod:
-    """The row for a version that writes its card so."""
+    """Returns the row for a version that writes its card in this form."""
 
     def card_in(raw: Raw) -> Card:
         return documents.card_in(bytes(raw))

@@ -1,7 +1,7 @@
-"""The objects that A2A 1.0, 0.3 and 0.3 over REST have in common, as structs to derive theirs from.
+"""Base structs for the objects that A2A 1.0, 0.3 and 0.3 over REST have in common.
 
-They are generic in what they hold, since each version has parts of its own. A version adds what it
-alone has. 1.0 and 0.3 over REST are ProtoJSON, which is read under two names: the `Proto*` structs
+They are generic in their parts, because each version has parts of its own. A version adds its own
+members. 1.0 and 0.3 over REST are ProtoJSON, which is read under two names; the `Proto*` structs
 add the twins.
 """
 
@@ -23,11 +23,11 @@ C = TypeVar("C")
 
 
 class Object(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
-    """Base of all."""
+    """The base of all objects."""
 
 
 class File(Object, frozen=True, gc=False):
-    """Of 0.3 and of 0.1; 1.0 has none."""
+    """A file of 0.3 and 0.1; 1.0 has none."""
 
     name: Word = ""
     mime_type: Word = ""
@@ -80,7 +80,8 @@ class SharedArtifactUpdate(Object, Generic[A], frozen=True, gc=False):
 
 
 class SharedStatusUpdate(Object, Generic[S], frozen=True, gc=False):
-    """How it begins: 0.3 has `final` before the metadata, and 1.0 does not have it."""
+    """The first members of a status update: 0.3 has `final` before the metadata, and 1.0 does not
+    have it."""
 
     task_id: Word = ""
     context_id: Word = ""
@@ -109,8 +110,8 @@ class ProtoArtifactUpdate(SharedArtifactUpdate[A], Generic[A], frozen=True, gc=F
 
 
 class ProtoStep(Object, Generic[T, M, U, C], frozen=True, gc=False):
-    """StreamResponse, which is the wrapper of an event; SendMessageResponse is the same without
-    updates. Not in 0.3 over JSON-RPC."""
+    """A StreamResponse, which is the wrapper of an event; SendMessageResponse is the same without
+    updates. 0.3 over JSON-RPC has no wrapper."""
 
     task: T | None = None
     message: M | None = None

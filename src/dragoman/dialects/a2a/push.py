@@ -1,4 +1,5 @@
-"""What a webhook is told. Pure; the version it was registered in decides (a2a-wire §13.6)."""
+"""Writes the body of a webhook call, in the version in which the webhook was registered (a2a-wire
+§13.6). It does no I/O."""
 
 from __future__ import annotations
 
@@ -24,23 +25,24 @@ _encode = msgspec.json.Encoder().encode
 
 
 def push(hook: Hook, entry: Stamped, task: Task | None) -> Body:
-    """The body for one event; `task` is the task as it stood after it."""
+    """Returns the body for one event; `task` is the task after that event."""
     return _PUSHES.get(hook.dialect, _step)(entry, task)
 
 
 def wants_task(hook: Hook) -> bool:
-    """Whether this hook is told the whole task instead of what happened."""
+    """Returns whether this webhook gets the whole task instead of single events."""
     return _PUSHES.get(hook.dialect, _step) is not _step
 
 
 def _step(entry: Stamped, task: Task | None) -> Body:
     # A2A 1.0 §4.3.3: the body is a StreamResponse.
-    # 1.0.1 would say a2a+json; 1.0.0, and what most receivers parse, is plain JSON.
+    # 1.0.1 would use a2a+json; 1.0.0, and most receivers, expect plain JSON.
     return _encode(event_1_0(entry, False)), "application/json"
 
 
 def _task(task_out: Callable[[Task], object]) -> Push:
-    """0.3 and before: the bare task, each in its own spelling (0.2 and 0.3 with its kind)."""
+    """Writes the bare task for 0.3 and earlier versions, each in its own spelling (0.2 and 0.3 with
+    its kind)."""
 
     def write(entry: Stamped, task: Task | None) -> Body:
         if task is None:

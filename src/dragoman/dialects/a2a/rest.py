@@ -1,8 +1,10 @@
-"""A2A over HTTP+JSON (REST), any version, both sides. An exchange is one request and its answer.
+"""A2A over HTTP+JSON (REST), in any version, for both sides. An exchange is one request and its
+answer.
 
-The path says what is asked and in which version (`routes`), the rest of it is in the query, in the
-body, or both. There are no ids: an answer belongs to the request it follows. What JSON-RPC says in
-an error object is here the status and a body of the version's own (1.0 §11.6, a2a-wire D5).
+The path determines the operation and the version (`routes`); the params are in the path, in the
+query, in the body, or in several of them. There are no ids: an answer belongs to the request that
+it follows. The error object of JSON-RPC is replaced by the status and a body of the version's own
+(1.0 §11.6, a2a-wire D5).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _ANSWERS: dict[bool, Mapping[str, str]] = {
 
 
 class RestCallee(A2ACallee):
-    """One REST exchange, on the side that is asked."""
+    """The callee's side of one REST exchange."""
 
     _binding: Binding = REST_1_0
     _version = REST_1_0.version
@@ -58,11 +60,11 @@ class RestCallee(A2ACallee):
 
     @property
     def tenant(self) -> str:
-        """The tenant the caller named, in the path or elsewhere; 1.0 only."""
+        """The tenant that the caller named, in the path or elsewhere; only 1.0 has it."""
         return self._tenant
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """One `Call` or one `Fault`."""
+        """Yields one `Call` or one `Fault`."""
         self._headers = frame.headers
         verb, _, target = frame.target.partition(" ")
         path, _, query = target.partition("?")
@@ -74,7 +76,8 @@ class RestCallee(A2ACallee):
         except DragomanError as error:
             return (Fault(None, error),)
         except (msgspec.ValidationError, Wrong) as exc:
-            # That null would do too, for most of what is optional, helps nobody.
+            # The message of msgspec adds that null is allowed too, which is true for most optional
+            # members but does not help anyone.
             return (Fault(None, BadParams(str(exc).replace(" | null`", "`"))),)
         except (msgspec.DecodeError, RecursionError) as exc:
             return (Fault(None, Unparseable(str(exc))),)
@@ -82,14 +85,15 @@ class RestCallee(A2ACallee):
         return (Call(None, op, method.stream),)
 
     def _find_route(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
-        """What is asked, if this caller may ask it so."""
+        """Returns the operation of a request, if this caller may request it in this way."""
         self._binding, found = find_route(path)
         self._version = self._binding.version
         header = self._headers.get("a2a-version")
         if header:
             version = version_in(header)
             if version is None or version.name != self._version.name:
-                # An unknown version hears of it in 1.0: only there is a word for it.
+                # A caller with an unknown version is answered in 1.0, because only 1.0 has an error
+                # for it.
                 self._binding = _BINDINGS.get(version.name, REST_1_0) if version else REST_1_0
                 self._version = self._binding.version
                 what = f"Version {header[:20]!r} does not go with {path[:80]!r} here"
@@ -105,7 +109,7 @@ class RestCallee(A2ACallee):
         return route, found
 
     def _params(self, route: RestRoute, found: RouteMatch, query: str, body: bytes) -> object:
-        """All that is said, wherever it is said: the path counts most, then the body."""
+        """Returns the params from all places: the path takes precedence, then the body."""
         method, ids, given = route.method, route.ids, found.ids
         asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
         params: object
@@ -131,7 +135,7 @@ class RestCallee(A2ACallee):
         return params
 
     def _check(self, body: bytes) -> None:
-        """A body is JSON, says so, and is not too deep."""
+        """Checks that a body is JSON, is declared as JSON, and is not nested too deeply."""
         content_type = self._headers.get("content-type", "")
         if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
             error = ContentTypeUnsupported("Expected application/json or application/a2a+json")
@@ -140,14 +144,15 @@ class RestCallee(A2ACallee):
         jsonrpc.check(body)
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
-        """What was decided in reading the last request."""
+        """Returns how the last request was interpreted where it was ambiguous."""
         if self._request is None or self._request[0].notes is None:
             return ()
         return self._request[0].notes(self._request[1])
 
     @property
     def _answer_headers(self) -> Mapping[str, str]:
-        """application/a2a+json only to those who use it: some insist on the plain one (D3)."""
+        """Returns the headers of an answer. application/a2a+json is sent only to callers that use
+        it, because some accept only plain JSON (D3)."""
         headers = self._headers
         wanted = jsonrpc.bare_type(headers.get("content-type", "")) == A2A_JSON or (
             A2A_JSON in headers.get("accept", "")
@@ -165,7 +170,8 @@ class RestCallee(A2ACallee):
             return Frame(EMPTY, "", self._answer_headers, 200)
         method, _, op = self._request
         result = method.result_out(answer.value, op)
-        # google.protobuf.Empty is an object; what a method of the agent's own says stays as it is.
+        # google.protobuf.Empty is an object; the result of a method of the agent's own stays
+        # unchanged.
         body = EMPTY if isinstance(op, DeleteHook) else jsonrpc.encode(result)
         headers = self._answer_headers
         if method.headers_out is not None:
@@ -184,13 +190,13 @@ class RestCallee(A2ACallee):
 
 
 class RestCaller(Session):
-    """One exchange, on the side that asks, in one version."""
+    """The caller's side of one exchange, in one version."""
 
     def __init__(
         self, binding: Binding = REST_1_0, extensions: Iterable[str] = (), tenant: str = ""
     ) -> None:
         self._binding = binding
-        # 0.3 has no tenants, and its prefix says that it is 0.3.
+        # 0.3 has no tenants, and its prefix identifies it as 0.3.
         self._prefix = binding.prefix or (f"/{quote(tenant, safe='')}" if tenant else "")
         self._open: tuple[Call, RpcMethod] | None = None
         self._ending = Ending()
@@ -199,7 +205,7 @@ class RestCaller(Session):
             self._headers[binding.version.extensions_header] = uris
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`; nothing for what has no path in this version."""
+        """Returns the request for a `Call`, or no frame if this version has no path for it."""
         if not isinstance(signal, Call):
             return ()
         route = self._binding.find_route(signal.op, stream=signal.stream)
@@ -212,7 +218,7 @@ class RestCaller(Session):
         ids = [members.pop(name, "") for name in route.ids]
         if not all(ids):
             return ()
-        if not signal.silent:  # there is no way to want no answer but not to listen to it
+        if not signal.silent:  # REST has no notifications: the answer is ignored
             self._open = signal, route.method
             self._ending = Ending()
         target = f"{route.verb} {self._prefix}{_fill_path(route.path, ids)}"
@@ -224,7 +230,7 @@ class RestCaller(Session):
         return (Frame(body, target, headers | {"content-type": "application/json"}),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one event of a stream, says."""
+        """Returns the signals of a whole response, or of one event of a stream."""
         if self._open is None:
             return ()
         call, method = self._open
@@ -250,7 +256,7 @@ class RestCaller(Session):
         except DragomanError as error:
             return self._done(Fault(call.id, errors.refine(error, call.op)))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:
-            # A stream that has begun has no other way to tell that it failed.
+            # A stream that has begun has no other way to report a failure.
             failure = errors.body_in(frame.body, 200) if call.stream else None
             return self._done(Fault(call.id, failure or PeerMisbehaved(str(exc))))
 
@@ -272,7 +278,7 @@ def _uses_query(route: RestRoute) -> bool:
 
 
 def _fill_path(path: str, ids: list[str]) -> str:
-    """The path with its variables replaced, in order."""
+    """Returns the path with its variables replaced, in order."""
     for id in ids:
         head, _, rest = path.partition("{")
         path = head + quote(id, safe="") + rest.partition("}")[2]

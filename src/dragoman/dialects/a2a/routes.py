@@ -1,8 +1,9 @@
-"""Which path asks what over REST: a table for each version, and how a path is looked up in it.
+"""The paths of REST: a table for each version, and the look-up of a path in it.
 
-A path is words and ids in turn, so it has a shape (`tasks/*:cancel`) that is one key of a
-dictionary. An id may hold colons: only what stands behind the last one and is a verb of the table
-is a verb. Paths without a tenant come first, and the words of our own are no tenants (DESIGN §5.7).
+A path consists of words and ids in turn, so it has a shape (`tasks/*:cancel`) that is one key of a
+dictionary. An id may contain colons: only the text after the last colon can be a verb, if it is a
+verb of the table. Paths without a tenant come first, and our own words cannot be tenants (DESIGN
+§5.7).
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ PATH_WORDS = frozenset(
         *("health", "healthz", "readyz", "metrics", "dragoman"),
     )
 )
-"""First words of paths of ours, which are nobody's tenant."""
+"""The first words of our own paths, which cannot be tenants."""
 
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
 class RestRoute(NamedTuple):
-    """One way to ask."""
+    """One route of REST."""
 
     verb: str
     path: str
     method: RpcMethod
     ids: tuple[str, ...]
-    """What the variables in its path are called in the params."""
+    """The names of the path's variables in the params."""
 
 
 class RouteMatch(NamedTuple):
-    """What a path leads to."""
+    """The route of a path, and the values of its variables."""
 
     verbs: Mapping[str, RestRoute]
     ids: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class RouteMatch(NamedTuple):
 
 
 class Binding:
-    """One version over REST: its routes beneath a prefix."""
+    """One version over REST: its routes below a prefix."""
 
     def __init__(
         self, version: Version, routes: Iterable[tuple[str, str, RpcMethod]], prefix: str = ""
@@ -70,7 +71,7 @@ class Binding:
             self._shapes.setdefault(shape, {})[route.verb] = route
 
     def find(self, path: str) -> RouteMatch | None:
-        """What a path (behind the prefix) leads to; ids are still as they came."""
+        """Returns the route of a path without the prefix, with ids as they were sent."""
         segments = path[1:].split("/")
         found = self._known(segments)
         if found is not None or self.prefix:  # 0.3 has no tenants
@@ -103,7 +104,7 @@ class Binding:
         return RouteMatch(verbs, tuple(ids)) if verbs is not None else None
 
     def find_route(self, op: AnyOperation, *, stream: bool) -> RestRoute | None:
-        """The route that asks this, if the version has one."""
+        """Returns the route of an operation, if the version has one."""
         if isinstance(op, Invoke):
             return _own_route(op.method)
         for route in self.routes:
@@ -113,7 +114,8 @@ class Binding:
 
 
 def _find_own(segments: list[str]) -> RouteMatch | None:
-    """A method of the agent's own: `myorg.billing/refund` is POST /myorg.billing/refund."""
+    """Returns the route of a method of the agent's own: `myorg.billing/refund` is POST
+    /myorg.billing/refund."""
     if len(segments) != 2:
         return None
     name = unquote("/".join(segments))
@@ -129,7 +131,7 @@ def _own_route(name: str) -> RestRoute:
 REST_1_0 = Binding(V1_0_REST, ROUTES_1_0)
 REST_0_3 = Binding(V0_3_REST, ROUTES_0_3, "/v1")
 REST_0_3_BARE = Binding(V0_3_REST, ROUTES_BARE, "/v1")
-"""For callers that were not understood."""
+"""The routes that a caller tries if a server did not understand the usual ones."""
 BINDINGS = (REST_1_0, REST_0_3)
 
 # 0.2.1 to 0.2.6 get the extended card here, by plain HTTP (a2a-wire §8).
@@ -144,11 +146,11 @@ PLAIN: dict[str, tuple[Binding, RouteMatch]] = {
     },
     _CARD_0_2: (REST_0_3, RouteMatch(REST_0_3.find("/card").verbs)),  # type: ignore[union-attr]
 }
-"""Paths without ids or tenants, which are most of them: one look finds them."""
+"""The paths without ids or tenants, which are most of them, so that one look-up finds them."""
 
 
 def find_route(path: str) -> tuple[Binding, RouteMatch | None]:
-    """Which version a path is of, and what it leads to."""
+    """Returns the version of a path, and its route."""
     known = PLAIN.get(path)
     if known is not None:
         return known
@@ -158,5 +160,5 @@ def find_route(path: str) -> tuple[Binding, RouteMatch | None]:
 
 
 def is_ours(path: str) -> bool:
-    """Whether REST answers at this path, be it to say that nothing is there."""
+    """Returns whether REST answers at this path, even if only with a 404."""
     return path.startswith(("/tasks/", "/v1/")) or find_route(path)[1] is not None

@@ -1,4 +1,5 @@
-"""The small values A2A versions share: times, counts, base64, and how a wrong one is told."""
+"""The simple values that the A2A versions share: times, counts and base64, and the error for an
+invalid one."""
 
 from __future__ import annotations
 
@@ -26,28 +27,28 @@ MAX_INT32 = 2**31 - 1
 
 
 class Wrong(Exception):
-    """A value that has the right type and still cannot be meant. Knows where it stood."""
+    """A value of the right type that is not valid. It knows its place in the document."""
 
     def __init__(self, what: str, path: str = "") -> None:
         super().__init__(what)
         self.what, self.path = what, path
 
     def under(self, prefix: str) -> Wrong:
-        """The same, seen from one level further out."""
+        """Returns the same error with a path from one level further up."""
         return Wrong(self.what, prefix + self.path)
 
     def __str__(self) -> str:
-        """In msgspec's words, so all complaints read alike."""
+        """Returns the message in the style of msgspec, so that all messages look the same."""
         return f"{self.what} - at `${self.path}`" if self.path else self.what
 
 
 def each(convert: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]:
-    """All of them converted. Mostly there is one, and then `map` would cost more than it does."""
+    """Returns all items converted. Usually there is only one, for which `map` would cost more."""
     return (convert(items[0]),) if len(items) == 1 else tuple(map(convert, items))
 
 
 def convert_each(convert: Callable[[A], B], items: Iterable[A], path: str) -> Iterator[B]:
-    """Converts one by one, so that a wrong one can say which it is."""
+    """Converts one item after another, so that an error can name the wrong one."""
     for index, item in enumerate(items):
         try:
             yield convert(item)
@@ -64,12 +65,14 @@ def _second_out(second: int) -> str:
 
 
 def stamp_out(at: int) -> str:
-    """Milliseconds as A2A 1.0 §5.6.1 wants them: UTC, three digits, Z."""
+    """Returns milliseconds in the form of A2A 1.0 §5.6.1: UTC, three digits, Z."""
     return _second_out(at // 1000) + _MILLIS[at % 1000]
 
 
+@lru_cache(maxsize=256)  # several events of a task often have the same time
 def stamp_in(text: str, path: str = "") -> int:
-    """RFC 3339 as milliseconds. Without a zone it is UTC (0.3 examples leave it out)."""
+    """Returns a time of RFC 3339 in milliseconds. Without a zone it is UTC (0.3 examples leave it
+    out)."""
     try:
         moment = msgspec.convert(text, datetime)
     except msgspec.ValidationError as exc:
@@ -83,7 +86,7 @@ def stamp_in(text: str, path: str = "") -> int:
 
 
 def count_in(value: int | float | str, path: str, low: int = 0, high: int = MAX_INT32) -> int:
-    """An int32 as ProtoJSON takes it: a whole number, or one in a string."""
+    """Returns an int32 of ProtoJSON: a whole number, or one in a string."""
     match value:
         case int():
             number = value
@@ -99,7 +102,7 @@ def count_in(value: int | float | str, path: str, low: int = 0, high: int = MAX_
 
 
 def query_out(params: Mapping[str, Json]) -> str:
-    """Params as a query: ProtoJSON without the quotes."""
+    """Returns params as a query: ProtoJSON without the quotes."""
     words = {
         key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for key, value in params.items()
@@ -111,8 +114,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch
 
 
 def check_links(parts: tuple[AnyPart, ...], path: str, member: str) -> None:
-    """Raises `Wrong` for a link that leads nowhere; `member` is what holds its address. Only asked
-    of what callers say: what peers tell us is read more kindly."""
+    """Raises `Wrong` for a link without an address; `member` is the member that holds it. Only the
+    messages of callers are checked; those of peers are read more leniently."""
     for part in parts:
         if type(part) is Link and not _URI(part.url):
             index = next(index for index, each in enumerate(parts) if each is part)
@@ -121,12 +124,12 @@ def check_links(parts: tuple[AnyPart, ...], path: str, member: str) -> None:
 
 
 def base64_out(content: bytes) -> str:
-    """Standard alphabet, padded."""
+    """Returns base64 in the standard alphabet, padded."""
     return binascii.b2a_base64(content, newline=False).decode("ascii")
 
 
 def base64_in(text: str, path: str = "") -> bytes:
-    """Standard or URL-safe alphabet, padded or not (ProtoJSON)."""
+    """Reads base64 in the standard or URL-safe alphabet, padded or not (ProtoJSON)."""
     if "-" in text or "_" in text:
         text = text.replace("-", "+").replace("_", "/")
     text = text.rstrip("=")

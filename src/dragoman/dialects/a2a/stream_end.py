@@ -1,4 +1,4 @@
-"""Where a stream ends, for the side that reads it."""
+"""Determines where a stream ends, for its reader."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Ending:
         self._begun = False
 
     def is_last(self, entry: Stamped | Message, last: bool) -> bool:
-        """Whether nothing can follow; `last` is what the event alone says.
+        """Returns whether no event can follow; `last` is the answer for the event alone.
 
         A message is the direct reply and ends the stream (1.0 §3.1.2), unless something came before
-        it: some agents send messages in the stream of a task, and go on.
+        it: some agents send messages in the stream of a task, and continue.
         """
         inside = self._begun and isinstance(entry, Message)
         self._begun = True

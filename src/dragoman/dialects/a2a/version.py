@@ -1,4 +1,4 @@
-"""What a version of A2A provides. Framings (`rpc`, `rest`) take any of them."""
+"""The parts of a version of A2A. The bindings (`jsonrpc`, `rest`) accept any version."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
 class RpcMethod(Struct, frozen=True):
-    """One method: how its params are read, what they ask, and how answer and asking are spelled.
+    """One method: how its params are read, the operation that they mean, and the spelling of
+    requests and answers.
 
-    The converters of one method take each other's types; the table is what ties them together, so
+    The converters of one method accept each other's types. Only the table ties them together, so
     their parameters are not spelled out here.
     """
 
@@ -34,15 +35,15 @@ class RpcMethod(Struct, frozen=True):
     op: type[AnyOperation]
     stream: bool = False
     null: bool = False
-    """Whether null, or nothing at all, is a good answer."""
+    """Whether null, or nothing at all, is a valid answer."""
     params: type[Struct] = Struct
-    """What `decode` gives, for framings that have it in pieces."""
+    """The type that `decode` returns, for bindings that have the params in pieces."""
     headers_out: Callable[..., Mapping[str, str]] | None = None
-    """What REST says of an answer in headers, where the body has no place for it,"""
+    """Returns the REST headers of an answer, for values that have no place in the body."""
     headers_in: Callable[..., Value] | None = None
-    """and the answer with what was said there."""
+    """Returns the answer with the values from its REST headers."""
     notes: Callable[..., Iterable[Mapping[str, Json]]] | None = None
-    """What was decided in reading the params, for the log."""
+    """Returns how the params were interpreted, for the log."""
 
 
 def method(
@@ -54,7 +55,7 @@ def method(
     stream: bool = False,
     null: bool = False,
 ) -> RpcMethod:
-    """A method with its decoder built, once."""
+    """Returns a method, with its decoder built once."""
     decode = msgspec.json.Decoder(params).decode
     return RpcMethod(decode, *question, *answer, op, stream, null, params)
 
@@ -62,11 +63,11 @@ def method(
 # Methods of an agent's own (0.3 §3.5.5)
 
 OWN = re.compile(r"[^\s/]+\.[^\s/]+/\S+").fullmatch
-"""Whether a method's name has a namespace, such as `myorg.billing/refund`."""
+"""Returns whether the name of a method has a namespace, such as `myorg.billing/refund`."""
 
 
 def own_method(name: str) -> RpcMethod:
-    """The method of that name: params and result are whatever its author makes of them."""
+    """Returns the method of that name, whose author defines its params and its result."""
     return RpcMethod(
         _read_anything,
         lambda params: Invoke(method=name, params=params),
@@ -82,10 +83,10 @@ _read_anything = msgspec.json.Decoder().decode
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """One version: its names, its methods, and how it spells what happens."""
+    """One version: its name, its methods, and its spelling of events."""
 
     name: str
-    """As the A2A-Version header says it."""
+    """The name in the A2A-Version header."""
     dialect: str
     extensions_header: str
     methods: Mapping[str, RpcMethod]
@@ -93,18 +94,18 @@ class Version(Struct, frozen=True, kw_only=True):
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
     spellings: Mapping[type[DragomanError], Spelling]
     details: Callable[[DragomanError], Json]
-    """What an error object carries beside code and message."""
+    """Returns the data of an error object, beside code and message."""
     refused: Mapping[str, type[DragomanError]] = {}
-    """Methods it knows and we do not do."""
+    """The methods of the version that we do not support."""
     meanings: Mapping[int, type[DragomanError]] = field(default_factory=lambda: MEANINGS)
-    """What its codes say."""
+    """The errors by code."""
     words: Mapping[type[DragomanError], str] = {}
-    """Messages of errors, where readers insist on them."""
+    """The messages of errors that readers look for."""
     refuses_in_stream: bool = False
     """Whether a refused streaming method of JSON-RPC is answered with a stream of one error."""
 
     def find_method(self, op: AnyOperation, *, stream: bool) -> tuple[str, RpcMethod] | None:
-        """The method that asks this, if the version has one."""
+        """Returns the method of an operation, if the version has one."""
         if isinstance(op, Invoke):
             return op.method, own_method(op.method)
         for name, found in self.methods.items():

@@ -21,7 +21,7 @@ PLAIN = (
     Route("/a2a/stream", "GET", callee=PlainStream),
     Route("/a2a/stream", callee=PlainStream),
 )
-"""Where real hosts post content without an envelope around it."""
+"""The paths at which real hosts post content without an envelope."""
 PROOF = SharedSecretProof(signed, "IAT_SECRET")
 MANIFEST = Manifest("/manifest", manifest_in)
 

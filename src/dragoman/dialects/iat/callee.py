@@ -1,8 +1,8 @@
-"""IAT on the side that is asked: the sub-agent. One session is an HTTP exchange or a WebSocket.
+"""The callee's side of IAT: the sub-agent. One session is an HTTP exchange or a WebSocket.
 
 A request or a notification is a call; a response is the answer to a question that a run asked with
-a request of ours. What a stream tells are chunks, notifications and requests whose parent is the
-`execute`, and at the end the response to it: `done`.
+a request of ours. A stream consists of chunks, notifications and requests whose parent is the
+`execute`, and ends with the response to it: `done`.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, id_out, mess
 JSON_TYPES = frozenset(("application/json", ""))
 NOTHING: Mapping[str, str] = {}
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
-"""All that a notification is told."""
+"""The answer to a notification."""
 WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
 NO_ENVELOPE = Envelope(kind=Kind.REQUEST)
 
 
 class OpenRequest(Struct):
-    """A call that is not answered yet."""
+    """A call that has not been answered yet."""
 
     envelope: Envelope
     encoder: IatEventEncoder
@@ -62,7 +62,7 @@ class OpenRequest(Struct):
 
 
 class IatCallee(Session):
-    """One conversation, on the side that is asked."""
+    """The callee's side of one conversation."""
 
     follows_questions = True
     extensions: tuple[str, ...] = ()
@@ -84,25 +84,26 @@ class IatCallee(Session):
         self._offer = NO_OFFER
         self.read: Callable[[bytes], Envelope] = envelope_in
         self.known: tuple[Tool, ...] = ()
-        """Tools the caller described when it introduced itself: allowed where a call says so."""
+        """The tools that the caller described in its introduction; a call may allow them."""
         self.granted: tuple[Tool, ...] = ()
-        """Tools it granted since: allowed unless a call says otherwise."""
+        """The tools that the caller has granted since; they are allowed unless a call restricts
+        them."""
         self.token = ""
-        """What shows the other side who answers, where it is one we joined."""
+        """The token that authenticates our answers to a host that we have joined."""
 
     @property
     def dialect(self) -> str:
-        """Which form the caller speaks."""
+        """The form of IAT that the caller speaks."""
         return "iat-flat" if self._last.flat else self._nested_name
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Those that go with the call heard last."""
+        """The tools of the latest call."""
         return self._offer.tools(self.known, self.granted)
 
     @property
     def heard(self) -> Envelope:
-        """The envelope heard last: who sent it, and with which token."""
+        """The latest envelope, with its sender and its token."""
         return self._last
 
     @cached_property
@@ -110,12 +111,13 @@ class IatCallee(Session):
         return IatEventEncoder(full=False)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """A `Call`, `Introduction`, `Ping` or `Fault`; to `terminate` everything is many calls."""
+        """Yields a `Call`, `Introduction`, `Ping` or `Fault`. A `terminate` of everything yields
+        many calls."""
         self._silent = False
         self._last = NO_ENVELOPE
         content_type = frame.headers.get("content-type", "")
         if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
-            # Else any web page could send it.
+            # Otherwise any web page could send it.
             return (signals.Fault(None, WRONG_TYPE),)
         try:
             envelope = self.read(frame.body)
@@ -124,11 +126,12 @@ class IatCallee(Session):
         return self.take(envelope, stream=self._hears_streams(frame, envelope))
 
     def _hears_streams(self, frame: Frame, envelope: Envelope) -> bool:
-        """Whether the caller can hear a stream."""
+        """Returns whether the caller can receive a stream."""
         return "text/event-stream" in frame.headers.get("accept", "")
 
     def take(self, envelope: Envelope, *, stream: bool) -> Iterable[Signal]:
-        """What an envelope means; `stream` says whether the caller can hear a stream."""
+        """Yields the signals of an envelope; `stream` says whether the caller can receive a
+        stream."""
         self._last = envelope
         self._silent = envelope.kind is Kind.NOTIFICATION
         self._offer = NO_OFFER
@@ -164,7 +167,7 @@ class IatCallee(Session):
                 and envelope.payload.get("stream") is not False
             )
             if action == "watch" and not stream:
-                op_in = status_in  # all that one answer can hold
+                op_in = status_in  # one answer can hold nothing more
             return (self._call(id, envelope, op_in(envelope), stream=stream),)
         if action in ("register", "HELO", "grant_tool"):
             introduction = (grant_in if action == "grant_tool" else introduction_in)(id, envelope)
@@ -176,7 +179,8 @@ class IatCallee(Session):
         raise UnknownMethod(f"There is no action {envelope.action[:80]!r}")
 
     def _terminate(self, id: Id, envelope: Envelope) -> Iterable[Signal]:
-        """Of the task that its parent began, or of all that this conversation has open."""
+        """Cancels the task that the parent of the envelope opened, or all open tasks of this
+        conversation."""
         which = [
             call.task_id
             for name, call in self._calls.items()
@@ -191,7 +195,7 @@ class IatCallee(Session):
         )
 
     def _call(self, id: Id, envelope: Envelope, op: object, *, stream: bool) -> signals.Call:
-        # Read here, where a wrong one can still be told; the driver asks for them later.
+        # The tools are read here, where an error can still be reported; the driver uses them later.
         self._offer = offer_in(envelope)
         self._open(id, envelope, op)
         return signals.Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
@@ -206,7 +210,8 @@ class IatCallee(Session):
         return signals.Fault(id, error)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """One frame for what a caller is told; `End` is told by the `done` before it."""
+        """Returns the frame for a signal; `End` has none, because the `done` before it ends the
+        stream."""
         match signal:
             case signals.Update(id=id, entry=entry):
                 return (self._update(id_out(id), entry),)
@@ -221,7 +226,7 @@ class IatCallee(Session):
                 return ()
 
     def _find_call(self, id: str) -> OpenRequest:
-        # What was never asked here is told all the same: to whoever is there.
+        # An update without an open call here is sent all the same.
         return self._calls.get(id) or OpenRequest(self._last, self._fallback)
 
     def _update(self, id: str, entry: Stamped | Message) -> Frame:
@@ -236,7 +241,7 @@ class IatCallee(Session):
             return NO_CONTENT
         call = self._calls.pop(id_out(id), None) or OpenRequest(self._last, self._fallback)
         if call.envelope.kind is Kind.RESPONSE and call.envelope.payload.get("detail") != "full":
-            return NO_CONTENT  # nobody answers an answer, but our own caller wants to know
+            return NO_CONTENT  # an answer has no answer, but our own caller waits for one
         return self._frame(call, id_out(id), _answer_body(call, value))
 
     def _failure(self, id: Id, error: DragomanError) -> Frame:
@@ -248,7 +253,8 @@ class IatCallee(Session):
                 return NO_CONTENT
             status = 400 if isinstance(error, Malformed) else 200
         call = self._calls.pop(id_out(id), None) or OpenRequest(self._last, self._fallback)
-        if call.envelope.fault:  # two that do not understand each other would go on for ever
+        # Otherwise two sides that do not understand each other would never stop.
+        if call.envelope.fault:
             return NO_CONTENT if status == 200 else Frame(b"", "", NOTHING, status)
         body = EventBody(Kind.RESPONSE, ERROR, {ERROR: errors.error_out(error)})
         return self._frame(call, "" if id is None else id_out(id), body, status=status)
@@ -282,18 +288,18 @@ class IatCallee(Session):
 
 
 class IatSocketCallee(IatCallee):
-    """The same on a WebSocket, where everyone can hear a stream."""
+    """The callee's side on a WebSocket, where every caller can receive a stream."""
 
     _nested_name = "iat-ws"
 
     def _hears_streams(self, frame: Frame, envelope: Envelope) -> bool:
-        """Callers that do not wait (R01) are told the task's name at once, all others every
-        step."""
+        """Returns whether the caller gets every event. A caller that does not wait (R01) gets only
+        the id of the task, at once."""
         return envelope.payload.get("wait") is not False
 
 
 def _answer_body(call: OpenRequest, value: object) -> EventBody:
-    """The response to a call."""
+    """Returns the response to a call."""
     op, encoder = call.op, call.encoder
     if isinstance(value, Task):
         return _task_answer(call, value)
@@ -323,7 +329,7 @@ def _task_answer(call: OpenRequest, value: Task) -> EventBody:
 
 
 def _result(task: Task) -> Json:
-    """What a tool gives: data if there is some, else text."""
+    """Returns the result of a tool: its data if there is any, and otherwise its text."""
     for artifact in task.artifacts:
         for part in artifact.parts:
             if isinstance(part, Data):

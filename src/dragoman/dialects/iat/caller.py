@@ -1,8 +1,8 @@
-"""IAT on the side that asks: the host. One session is an HTTP exchange or a WebSocket.
+"""The caller's side of IAT: the host. One session is an HTTP exchange or a WebSocket.
 
-It speaks one form, and hears both. An agent that does not know the nested form says `ignored`, or
-answers with an error without an id (dialects §2.6): then what was said is to be sent again in the
-flat form (`repeated`). In the flat form `execute` is `execute_task`, and its `query` is `content`.
+It speaks one form and understands both. An agent that does not know the nested form answers
+`ignored`, or an error without an id (dialects §2.6); the message is then sent again in the flat
+form (`repeated`). In the flat form, `execute` is `execute_task`, and its `query` is `content`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .wire import (
 
 
 class OpenCall(Struct):
-    """A call that is not answered yet."""
+    """A call that has not been answered yet."""
 
     id: Id
     envelope: Envelope
@@ -64,7 +64,7 @@ class IatState(Struct):
 
 
 class IatCaller(CallerSession):
-    """One conversation, on the side that asks."""
+    """The caller's side of one conversation."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class IatCaller(CallerSession):
         self.state = state or IatState(me, to, "", flat)
         self._ttl, self._trace, self._cursor, self._key, self._deadline = TTL, "", "", "", ""
         self._tools: tuple[Tool, ...] = ()
-        """What an `execute` allows."""
+        """The tools that an `execute` allows."""
         self._greeting = greeting
-        """`HELO` from a host, `register` from an agent that joins one."""
+        """The greeting: `HELO` from a host, `register` from an agent that joins one."""
         self._now = now
         self._new_id = new_id or message_ids()
         self._open: dict[str, OpenCall] = {}
@@ -90,7 +90,8 @@ class IatCaller(CallerSession):
         self.read: Callable[[bytes], Envelope] = EnvelopeReader()
 
     def using(self, ctx: Context) -> None:
-        """What the next call is made with: tools, trace, place in the stream, hops left."""
+        """Sets the context of the next call: tools, trace, position in the stream and remaining
+        hops."""
         self._tools = tuple(t if isinstance(t, Tool) else Tool(name=t) for t in ctx.tools)
         self._trace = ctx.trace or self._trace
         self._cursor = "" if ctx.cursor is None else str(ctx.cursor)
@@ -99,16 +100,17 @@ class IatCaller(CallerSession):
         self._ttl = max(0, min(MOST_TTL - ctx.hops, MOST_TTL)) if ctx.hops else TTL
 
     def repeated(self) -> Iterable[Frame]:
-        """What has to be said once more, in the flat form."""
+        """Returns the frames to send again in the flat form."""
         frames, self._repeated = self._repeated, ()
         return frames
 
     def abandon(self, id: Id) -> None:
-        """Nobody waits for the answer to this call any more."""
+        """Forgets a call whose answer nobody waits for any more."""
         self._open = {name: each for name, each in self._open.items() if each.id != id}
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`, `Introduction` or `Ping`; none if IAT has no words for it."""
+        """Returns the request for a `Call`, `Introduction` or `Ping`, or no frame if IAT cannot
+        express it."""
         match signal:
             case signals.Call(op=Resolve() as op):
                 parent, payload = resolve_out(op)
@@ -121,7 +123,7 @@ class IatCaller(CallerSession):
                 if action == "execute":
                     payload |= self._allowed()
                     if not signal.stream and not signal.silent:
-                        # On a WebSocket everyone hears a stream that does not say otherwise.
+                        # On a WebSocket every caller gets a stream by default.
                         payload["stream"] = False
                 kind = Kind.NOTIFICATION if signal.silent else Kind.REQUEST
                 return self._ask(signal, kind, action, payload, op)
@@ -173,13 +175,14 @@ class IatCaller(CallerSession):
             envelope = _flatten(envelope)
         streams = isinstance(signal, signals.Call) and signal.stream
         if not (isinstance(signal, signals.Call) and signal.silent):
-            # In the flat form an answer to a question has the question's id, and so its answer.
+            # In the flat form, an answer to a question has the id of the question, and so has the
+            # response to that answer.
             name = parent if envelope.flat and parent else envelope.id
             self._open[name] = OpenCall(id, envelope, op, streams)
         return (_frame(envelope, streams),)
 
     def expects(self, frame: Frame) -> bool:
-        """Whether an envelope belongs to a call of this side."""
+        """Returns whether an envelope belongs to a call of this side."""
         envelope = self._envelope(frame)
         if envelope is None:
             return False
@@ -188,19 +191,20 @@ class IatCaller(CallerSession):
         return envelope.kind is not Kind.REQUEST or envelope.action in ASK_OF
 
     def echoes(self, frame: Frame) -> bool:
-        """Whether this is our own request that came back: a hub may tell everyone everything."""
+        """Returns whether this is our own request that came back: a hub may send every message to
+        every agent."""
         envelope = self._envelope(frame)
         return envelope is not None and envelope.kind is Kind.REQUEST and envelope.id in self._open
 
     def _envelope(self, frame: Frame) -> Envelope | None:
-        """The envelope in a frame, if anything of ours waits for one."""
+        """Returns the envelope in a frame, if a call of ours waits for one."""
         try:
             return self.read(frame.body) if self._open else None
         except DragomanError:
             return None
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one envelope of a stream, says."""
+        """Returns the signals of a whole response, or of one envelope of a stream."""
         status = frame.status or 200
         if not frame.body and status < 300:
             return self._nothing()
@@ -212,7 +216,7 @@ class IatCaller(CallerSession):
             return (self._fault(found, reason),)
         found = self._find(envelope.parent)
         if found is None and envelope.action == IGNORED:
-            found = self._find_nested()  # they do not see our ids, and answer in our order
+            found = self._find_nested()  # they do not return our ids, but answer in order
         if found is None:
             return (signals.Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
         unseen = envelope.fault and envelope.flat and not envelope.id and not found.envelope.flat
@@ -244,7 +248,7 @@ class IatCaller(CallerSession):
             return (self._done(found, signals.Result(found.id, payload.get("result"))),)
         if not found.stream:
             if not over:
-                return ()  # what happens on the way, to one who only wants the end
+                return ()  # events for a caller that waits only for the end
             return (
                 self._done(
                     found,
@@ -264,7 +268,8 @@ class IatCaller(CallerSession):
         return (signals.Update(found.id, entry), self._done(found, signals.End(found.id)))
 
     def _again(self, found: OpenCall) -> Iterable[Signal]:
-        """They do not know our form: say it in the other one, once."""
+        """Prepares the call to be sent again in the flat form, once, because the other side does
+        not know the nested form."""
         if found.envelope.flat:
             return (self._fault(found, VersionUnsupported("The agent ignores both forms")),)
         self.state.flat = True
@@ -273,20 +278,21 @@ class IatCaller(CallerSession):
         return ()
 
     def _nothing(self) -> Iterable[Signal]:
-        """No body: all that is said to an answer."""
+        """Handles a response without a body, which is the response to an answer."""
         found = self._find("")
         if found is None or not isinstance(found.op, Resolve):
             return ()
         return (self._done(found, signals.Result(found.id, None)),)
 
     def _find(self, parent: str) -> OpenCall | None:
-        """The call an answer is for. Peers lose ids, so with one call open it is that."""
+        """Returns the call that an answer is for. Peers lose ids, so if only one call is open, it
+        is that one."""
         if parent in self._open:
             return self._open[parent]
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
     def _find_nested(self) -> OpenCall | None:
-        """The first open call that was said in the nested form."""
+        """Returns the first open call that was sent in the nested form."""
         return next((each for each in self._open.values() if not each.envelope.flat), None)
 
     def _done(
@@ -315,7 +321,7 @@ class IatConversation(CallerConversation):
         return bool(self._state.token)
 
     def begin(self) -> IatCaller:
-        """One exchange, or one WebSocket."""
+        """Returns a session for one exchange or one WebSocket."""
         greeting = "register" if self._identity.joins else "HELO"
         now, new_id = self._identity.now, self._identity.new_id
         return IatCaller(state=self._state, greeting=greeting, now=now, new_id=new_id)
@@ -325,7 +331,7 @@ class IatConversation(CallerConversation):
         self._state.token = ""
 
     def name_peer(self, name: str) -> None:
-        """Says it in `to`."""
+        """Sets the name that messages have in `to`."""
         self._state.to = self._state.to or name
 
 
@@ -346,7 +352,7 @@ def _introduction_or_welcome(
 
 
 def _flatten(envelope: Envelope) -> Envelope:
-    """The same in the flat form, with the words that real agents know."""
+    """Returns the payload in the flat form, with the names that real agents know."""
     if envelope.action != "execute":
         return msgspec.structs.replace(envelope, flat=True)
     payload = {"content": envelope.payload.get("query", ""), **envelope.payload}
@@ -358,6 +364,6 @@ def _frame(envelope: Envelope, stream: bool) -> Frame:
     accept = "text/event-stream, application/json" if stream else "application/json"
     headers = {"content-type": "application/json", "accept": accept}
     if envelope.token:
-        # It stands in the envelope too. In a header it is seen before a large body is read.
+        # The token is in the envelope too. In a header it is seen before a large body is read.
         headers[SESSION_HEADER] = envelope.token
     return Frame(envelope_out(envelope), "POST", headers)

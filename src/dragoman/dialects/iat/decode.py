@@ -1,6 +1,7 @@
-"""Events and answers out of IAT envelopes: what a caller reads.
+"""Decodes events and answers from IAT envelopes, for the caller's side.
 
-What a foreign agent leaves out is made up. Real agents send a text and little else.
+Members that another vendor's agent leaves out are filled in: real agents send a text and little
+else.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .wire import Kind
 
 
 def entry_in(kind: Kind, action: str, payload: Payload, call: str, count: int, at: int) -> Any:
-    """The entry an envelope tells: `Stamped`, or the `Message` that is all there is.
+    """Returns the entry in an envelope: `Stamped`, or the `Message` that is the whole answer.
 
-    What a foreign agent leaves out is made up: the task is called like the call, events counted.
-    Raises `msgspec.ValidationError`, or the error that is told.
+    Members that another vendor's agent leaves out are filled in: the id of the call becomes the id
+    of the task, and events are counted. Raises `msgspec.ValidationError`, or the error in the
+    envelope.
     """
     if kind is Kind.RESPONSE and _is_reply(payload):
         return msgspec.convert(payload["message"], Message)
@@ -36,17 +38,18 @@ def entry_in(kind: Kind, action: str, payload: Payload, call: str, count: int, a
 
 
 def _is_reply(payload: Payload) -> bool:
-    """Whether this is a direct reply: a whole message, and no task."""
+    """Returns whether this is a direct reply: a whole message, and no task."""
     return isinstance(payload.get("message"), dict) and "task_id" not in payload
 
 
 def is_call_error(action: str, payload: Payload) -> bool:
-    """Whether this is an error about the call itself, and not the end of a task that failed."""
+    """Returns whether this is an error about the call itself, and not the end of a task that
+    failed."""
     return "error" in payload and "status" not in payload and action != DONE
 
 
 def event_in(kind: Kind, action: str, payload: Payload, task_id: str) -> ev.AnyEvent:
-    """The event an envelope tells."""
+    """Returns the event in an envelope."""
     if "task" in payload:
         return ev.Snapshot(task=msgspec.convert(payload["task"], Task))
     if kind is Kind.REQUEST and action in ASK_OF:
@@ -92,7 +95,7 @@ def _message_in(payload: Payload, task_id: str) -> Message | None:
     if "message" in payload and isinstance(payload["message"], dict):
         return msgspec.convert(payload["message"], Message)
     words = payload.get("text")
-    if "seq" not in payload:  # a foreign agent, whose last words are all there is
+    if "seq" not in payload:  # another vendor's agent, which sends only a final text
         error = payload.get("error")
         reason = error_in(error).message if error is not None else None
         words = words or reason or payload.get("result_summary", payload.get("result"))
@@ -133,7 +136,7 @@ def _note_in(kind: Note, payload: Payload) -> Json:
 
 
 def task_in(payload: Payload, call: str, at: int) -> Task | Message:
-    """The task an answer tells; of a foreign agent, what can be known of it."""
+    """Returns the task in an answer or, of another vendor's agent, as much of it as is known."""
     if "task" in payload:
         return msgspec.convert(payload["task"], Task)
     if _is_reply(payload):

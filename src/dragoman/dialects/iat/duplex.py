@@ -1,4 +1,5 @@
-"""IAT on a WebSocket, where both sides ask: what answers a call of ours is for the caller."""
+"""IAT on a WebSocket, where both sides make calls: the answers to our calls are for the caller
+session."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class IatDuplex(Duplex):
         self._read = caller.read = callee.read = EnvelopeReader()
 
     def whose(self, frame: Frame) -> Session | None:
-        """The caller's if it expects it. A hub may tell everyone everything, us included."""
+        """Returns the caller session if it expects the frame. A hub may send every message to every
+        agent, including our own."""
         self._read(frame.body)
         if self.caller.echoes(frame):
             return None

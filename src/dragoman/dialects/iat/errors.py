@@ -1,7 +1,7 @@
-"""How IAT tells errors: `{"error": {"code", "message", "details"}}` in a response.
+"""The spelling of errors in IAT: `{"error": {"code", "message", "details"}}` in a response.
 
-The requirement has no error form. A code is the name of an error of ours, but for those that
-dialects §2.6 names; foreign ones are heard as plain words too.
+The requirement does not define errors. A code is the name of one of our errors, except for those
+that dialects §2.6 names; an error of another vendor may also be a plain text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMED: dict[type[DragomanError], str] = {
 CODES = {cls: NAMED.get(cls) or cls().reason for cls in _tree(DragomanError)}
 MEANINGS = {code: cls for cls, code in CODES.items()}
 
-# Only what HTTP itself refuses has a status of its own: real hosts look at nothing but the body.
+# Only errors of HTTP itself have a status of their own: real hosts look only at the body.
 STATUSES: dict[type[DragomanError], int] = {
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
@@ -56,27 +56,27 @@ _ON_THE_WAY: dict[int, type[DragomanError]] = {
     502: errors.PeerUnreachable,
     504: errors.PeerUnreachable,
 }
-"""What a proxy answers for whoever is not there."""
+"""The statuses with which a proxy answers for a server that it cannot reach."""
 
 
 def code_for(error: DragomanError) -> str:
-    """The code of an error, or of the nearest it is one of."""
+    """Returns the code of an error, or of its nearest base class that has one."""
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
 
 
 def status_for(error: DragomanError) -> int:
-    """HTTP's status for an error."""
+    """Returns the HTTP status of an error."""
     return next((STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES), 200)
 
 
 def error_out(error: DragomanError) -> dict[str, Json]:
-    """What is told of an error."""
+    """Returns the error object of an error."""
     body: dict[str, Json] = {"code": code_for(error), "message": error.message}
     return {**body, "details": dict(error.public)} if error.public else body
 
 
 def error_in(body: Json) -> DragomanError:
-    """The error that was told: an object of ours, or whatever words there are."""
+    """Returns the error in a response: an object of ours, or any text."""
     if not isinstance(body, dict):
         return PeerRefused(body if isinstance(body, str) else "")
     code, message, details = body.get("code"), body.get("message"), body.get("details")
@@ -88,6 +88,6 @@ def error_in(body: Json) -> DragomanError:
 
 
 def error_for(status: int) -> DragomanError:
-    """The error that a status alone tells."""
+    """Returns the error for a status without a body."""
     found = {status: cls for cls, status in STATUSES.items()} | _ON_THE_WAY
     return found.get(status, PeerMisbehaved)(f"The other side answered with status {status}")

@@ -1,8 +1,8 @@
-"""What happens to a task, as envelopes of IAT tell it; `decode` is the way back.
+"""Encodes the events of a task as IAT envelopes; `decode` is the counterpart.
 
-Every event of a stream tells `task_id`, `context_id`, `seq` and `at` (milliseconds). A caller that
-asks with `"detail": "full"`, as ours does, hears messages, artifacts and tasks whole (as
-`dragoman.core.model` has them); others hear their text, for which the requirement has fields.
+Every event of a stream has `task_id`, `context_id`, `seq` and `at` (milliseconds). A caller that
+sets `"detail": "full"`, as ours does, gets messages, artifacts and tasks as a whole (as in
+`dragoman.core.model`); others get their text, for which the requirement has fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .wire import Kind
 
 FULL = {"detail": "full"}
 THEIRS = "msg:"
-"""Before the msg_id that a foreign agent gave a question: its whole name."""
+"""The prefix of the name of a question that another vendor's agent asked; its msg_id follows."""
 Payload = dict[str, Json]
 
 ASKS = {
@@ -33,7 +33,7 @@ ASKS = {
     Ask.INPUT: "require_input",
     Ask.CREDENTIALS: "require_auth",
 }
-"""The first two are the requirement's. What else a run may ask had no word."""
+"""The actions of questions. The first two are from the requirement, which has no others."""
 ASK_OF = {action: kind for kind, action in ASKS.items()}
 NOTES = {Note.THOUGHT: "think", Note.LOG: "log", Note.USAGE: "usage"}
 NOTE_OF = {action: kind for kind, action in NOTES.items()}
@@ -44,32 +44,33 @@ STATES = {
     "running": State.WORKING,
     "aborted": State.CANCELED,
 }
-"""Ours, and those of real hosts."""
+"""Our states, and those of real hosts."""
 
 
 class EventBody(NamedTuple):
-    """One thing to say: what kind of envelope, which action, and the rest."""
+    """One message: the kind of its envelope, its action and its payload."""
 
     kind: Kind
     action: str
     payload: Payload
     id: str = ""
-    """Of the envelope, if it must be known again: a question."""
+    """The id of the envelope of a question, by which its answer is recognised."""
 
 
 def question_id(task_id: str, question: str) -> str:
-    """The msg_id of a question: the answer's parent_id says which task it is for."""
+    """Returns the msg_id of a question. The parent_id of the answer then names the task."""
     return f"{quote(task_id, safe='')}/{question}"
 
 
 def question_in(msg_id: str) -> tuple[str, str]:
-    """The task and the question behind a msg_id; empty if it is none of ours."""
+    """Returns the task and the question of a msg_id, or empty texts if it is not one of ours."""
     task_id, slash, question = msg_id.partition("/")
     return (unquote(task_id), question) if slash else ("", "")
 
 
 class IatEventEncoder:
-    """Tells one task to one caller. Remembers what the `done` at its end has to say."""
+    """Encodes the events of one task for one caller. It remembers what the `done` at the end has to
+    contain."""
 
     def __init__(self, full: bool) -> None:
         self._full = full
@@ -77,10 +78,10 @@ class IatEventEncoder:
         self._usage: Payload = {}
         self._chunks = 0
         self._whole = False
-        """Whether it has seen the task from its beginning."""
+        """Whether the encoder has seen the task from its beginning."""
 
     def event_out(self, entry: Stamped | Message) -> EventBody:
-        """One entry of a stream."""
+        """Returns the messages for one entry of a stream."""
         if isinstance(entry, Message):
             return EventBody(Kind.RESPONSE, DONE, self.reply_out(entry))
         base: Payload = {
@@ -92,7 +93,7 @@ class IatEventEncoder:
         return _EVENTS_OUT[type(entry.event)](self, base, entry.event, entry)
 
     def task(self, task: Task) -> Payload:
-        """A task as it stands."""
+        """Returns the message for a task."""
         state = task.state
         payload: Payload = {
             "task_id": task.id,
@@ -110,7 +111,7 @@ class IatEventEncoder:
         return payload
 
     def reply_out(self, message: Message) -> Payload:
-        """A direct reply, which has no task."""
+        """Returns the message for a direct reply, which has no task."""
         payload: Payload = {"status": "completed", "result_summary": message.text}
         return payload | {"message": msgspec.to_builtins(message)} if self._full else payload
 
@@ -192,7 +193,7 @@ class IatEventEncoder:
             payload["status"] = event.state.value
         if self._full:
             payload["body"] = body
-        # R02: thoughts come in pieces, so each is a chunk.
+        # R02: thoughts are sent in pieces, so each is a chunk.
         kind = Kind.CHUNK if event.kind is Note.THOUGHT else Kind.NOTIFICATION
         return EventBody(kind, NOTES[event.kind], payload)
 
@@ -235,9 +236,9 @@ def _question(kind: Ask, id: str, words: str, body: Json) -> Payload:
 
 
 def _open_question(task_id: str, state: State, message: Message) -> Json:
-    """The question a waiting task has open, out of what its status says to everyone."""
+    """Returns the open question of a waiting task, from its public status."""
     found = questions.question_in(message, state)
-    if not found.name:  # a message to the task answers it
+    if not found.name:  # it is answered by a message to the task
         return {"action": ASKS[Ask.INPUT], "prompt": found.prompt}
     id = question_id(task_id, found.name)
     asks = _question(found.kind, id, found.prompt, found.details)

@@ -1,9 +1,9 @@
-"""What of a signal does not survive IAT: the declared losses, for tests and for people.
+"""The declared losses of IAT, for tests and for people: what of a signal does not survive it.
 
-Ids are strings. A call that wants no answer has no name. There are no webhooks. An opened task is
-told as the task it is, and what was heard meanwhile is not told. Tasks, messages and artifacts are
-whole only for callers that ask with `"detail": "full"`, as ours does. The flat form has no more
-losses: its times are milliseconds, the nested form's seconds stand beside ours.
+Ids are strings. A notification has no id. There are no webhooks. An opened task is sent as a task,
+and the messages that it has received meanwhile are not sent. Tasks, messages and artifacts are
+complete only for callers that set `"detail": "full"`, as ours does. The flat form has no further
+losses: its times are milliseconds, and the nested form has its seconds beside ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .wire import id_out
 
 
 def carried(signal: Signal) -> Signal:
-    """What of a signal arrives."""
+    """Returns what remains of a signal."""
     match signal:
         case Call(id=id, op=op, silent=silent):
             if isinstance(op, SendMessage):
@@ -36,7 +36,8 @@ def carried(signal: Signal) -> Signal:
 
 
 def carried_by_socket(signal: Signal) -> Signal:
-    """The same of a WebSocket: nobody can hear the stream of a send that is not waited for."""
+    """Returns what remains of a signal on a WebSocket, where a send that does not wait has no
+    stream."""
     told = carried(signal)
     match told:
         case Call(op=SendMessage(wait=wait), silent=silent):

@@ -1,9 +1,10 @@
-"""What real hosts send to an agent that is not an envelope: `{"content": "..."}` (dialects §2.3).
+"""The endpoints for requests of real hosts that are not envelopes: `{"content": "..."}` (dialects
+§2.3).
 
-`/a2a` is answered with `{"result": "..."}`, and hears envelopes too; `/a2a/stream` with events
-`{"type": "chunk", "text": "..."}` until the stream closes, and may be asked with GET. Such a caller
-reads nothing but `result` and `text`, and can answer no questions: so failures and questions are
-told there, too.
+`/a2a` answers with `{"result": "..."}`, and accepts envelopes too. `/a2a/stream` answers with
+events `{"type": "chunk", "text": "..."}` until the stream closes, and accepts GET as well. Such a
+caller reads only `result` and `text`, and cannot answer questions; therefore failures and questions
+are written there, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MOST_FIELDS = 16
 
 
 class PlainRequest(Struct, frozen=True, gc=False):
-    """A body that is no envelope."""
+    """A body that is not an envelope."""
 
     content: str
     system: str | None = None
@@ -43,14 +44,14 @@ _read = msgspec.json.Decoder(PlainRequest).decode
 
 
 class PlainCallee(IatCallee):
-    """An exchange with a host that posts content, or envelopes."""
+    """The callee's side of an exchange with a host that posts content, or envelopes."""
 
-    follows_questions = False  # nobody is there who could answer
+    follows_questions = False  # the caller cannot answer a question
     streams = False
     _plain = False
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """One `Call`, or whatever an envelope means."""
+        """Yields one `Call`, or the signals of an envelope."""
         content_type = frame.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if content_type not in JSON_TYPES:
@@ -71,11 +72,11 @@ class PlainCallee(IatCallee):
 
     def _answer_plainly(self) -> None:
         self._plain = True
-        # It has no place for a name; what comes to this address is for us.
+        # It has no field for the receiver, so every request to this address is for us.
         self._last = Envelope(kind=Kind.REQUEST, to=self._me, flat=True)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """`{"result": ...}`, with `error` beside it for a failure; else what an envelope says."""
+        """Returns `{"result": ...}`, with `error` for a failure, or the answer to an envelope."""
         if not self._plain:
             return super().send(signal)
         match signal:
@@ -92,14 +93,15 @@ class PlainCallee(IatCallee):
 
 
 class PlainStream(PlainCallee):
-    """The same, told as it comes."""
+    """The callee's side of an exchange that is answered with a stream."""
 
     streams = True
     _has_text = False
-    """Whether there are words already, from which the last ones have to be kept apart."""
+    """Whether text was sent already, from which the final message has to be separated."""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """As above; envelopes are told as streams too. What GET asks stands in its query."""
+        """Yields one `Call`, or the signals of an envelope, which is answered with a stream too.
+        The content of a GET is in its query."""
         verb, _, where = frame.target.partition(" ")
         if verb == "GET":
             try:
@@ -111,7 +113,8 @@ class PlainStream(PlainCallee):
         return super().receive(msgspec.structs.replace(frame, headers=headers))
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """Chunks of text; how a task fails, and what it asks, so that nobody waits for nothing."""
+        """Returns chunks of text, including failures and questions, so that the caller does not
+        wait for nothing."""
         if not self._plain:
             return super().send(signal)
         match signal:
@@ -148,8 +151,8 @@ class PlainStream(PlainCallee):
                 return None
 
     def _state_out(self, state: State, text: str, last: str) -> Json:
-        """How it stands with a task, if that is worth a word."""
-        if state is State.COMPLETED:  # its last words count if there were no others
+        """Returns the text for a change of state, if it needs one."""
+        if state is State.COMPLETED:  # its final message counts if there was no other text
             body: dict[str, Json] = {"text": text or ("" if self._has_text else last)}
         elif state in FINAL or state in WAITING:
             body = _outcome(state, "text", text, last)
@@ -164,7 +167,7 @@ class PlainStream(PlainCallee):
 
 
 def _query_in(query: str) -> PlainRequest:
-    """What `?content=...&system=...` asks."""
+    """Returns the request in `?content=...&system=...`."""
     try:
         found = parse_qs(query, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:
@@ -175,7 +178,8 @@ def _query_in(query: str) -> PlainRequest:
 
 
 def _outcome(state: State, key: str, text: str, last: str) -> dict[str, Json]:
-    """What a caller is told that looks at one member only: the text, and how it ended."""
+    """Returns the answer for a caller that reads only one member: the text, and how the task
+    ended."""
     if state is State.COMPLETED:
         return {key: text or last}
     if state in FINAL:

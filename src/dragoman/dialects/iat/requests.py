@@ -1,4 +1,4 @@
-"""What an envelope asks for: actions to operations, and operations to actions."""
+"""The actions of envelopes: converts actions to operations, and operations to actions."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from .events import FULL, THEIRS, Payload, question_id, question_in
 from .wire import Envelope, Kind
 
 ALIASES = {"execute_task": "execute", "task_result": "done", "helo": "HELO", "hello": "HELO"}
-"""What real hosts say, and what the requirement calls it."""
+"""The names that real hosts use, and those of the requirement."""
 ACTIONS = (
     *("execute", "call_tool", "terminate", "task_status", "watch"),
     *("HELO", "register", "pulse", "grant_tool"),
 )
-"""What an agent of ours does when it is asked."""
+"""The actions that an agent of ours supports."""
 
 
 class Execute(Struct, frozen=True, gc=False):
-    """`execute`, and its members beyond the requirement."""
+    """The payload of `execute`, with members beyond the requirement."""
 
     query: str | None = None
     content: Json = None
@@ -59,12 +59,12 @@ class ToolsIn(Struct, frozen=True, gc=False):
     """The tools of any call."""
 
     allowed_tools: tuple[Json, ...] | None = None
-    """Names, or whole descriptions."""
+    """Names of tools, or complete descriptions."""
     tools: tuple[Json, ...] | None = None
 
 
 class CallTool(Struct, frozen=True, gc=False):
-    """`call_tool`, to an agent: one of its skills, or a method of its own."""
+    """The payload of `call_tool` to an agent: one of its skills, or a method of its own."""
 
     tool_name: str
     arguments: Json = None
@@ -72,7 +72,7 @@ class CallTool(Struct, frozen=True, gc=False):
 
 
 class TaskIn(Struct, frozen=True, gc=False):
-    """What only names a task."""
+    """A payload that only names a task."""
 
     task_id: str = ""
     history_length: int | None = None
@@ -80,7 +80,7 @@ class TaskIn(Struct, frozen=True, gc=False):
 
 
 class IntroductionIn(Struct, frozen=True, gc=False):
-    """`register` and `HELO`."""
+    """The payload of `register` and `HELO`."""
 
     agent_id: str | None = None
     name: str | None = None
@@ -110,7 +110,7 @@ _read_manifest = msgspec.json.Decoder(dict[str, Json]).decode
 
 
 def execute_in(envelope: Envelope) -> SendMessage:
-    """The send behind an `execute`."""
+    """Returns the send of an `execute`."""
     found = msgspec.convert(envelope.payload, Execute)
     metadata = found.metadata
     if found.workspace_root:
@@ -146,14 +146,14 @@ def _message_in(envelope: Envelope, found: Execute) -> Message:
 
 
 class Offer(Struct, frozen=True, gc=False):
-    """The tools that go with a call, as far as it says so itself."""
+    """The tools of a call, as far as the call itself names them."""
 
     allowed: tuple[Tool, ...] | None = None
-    """None if the call names none."""
+    """The names of the allowed tools; None if the call names none."""
     described: tuple[Tool, ...] | None = None
 
     def tools(self, known: tuple[Tool, ...], granted: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Those that are allowed: described in the call, or by its sender before."""
+        """Returns the allowed tools, as described in the call or earlier by its sender."""
         if self.allowed is None:
             return granted if self.described is None else self.described
         described = {tool.name: tool for tool in (*known, *granted, *(self.described or ()))}
@@ -164,8 +164,8 @@ NO_OFFER = Offer()
 
 
 def offer_in(envelope: Envelope) -> Offer:
-    """The tools a call names or describes; `msgspec.ValidationError` or `BadParams` if it does so
-    wrongly."""
+    """Returns the tools that a call names or describes. Raises `msgspec.ValidationError` or
+    `BadParams` if they are not valid."""
     if envelope.payload.keys().isdisjoint(("allowed_tools", "tools")):
         return NO_OFFER
     found = msgspec.convert(envelope.payload, ToolsIn)
@@ -176,7 +176,7 @@ def offer_in(envelope: Envelope) -> Offer:
 
 
 def tools_in(values: Iterable[Json]) -> tuple[Tool, ...]:
-    """Tools as they are described; `BadParams` for a schema that is none (R04)."""
+    """Returns the described tools. Raises `BadParams` for an invalid schema (R04)."""
     found: list[Tool] = []
     for each in values:
         try:
@@ -203,7 +203,7 @@ def _first(*values: Json) -> Json:
 
 
 def tools_out(tools: Iterable[Tool]) -> list[Json]:
-    """Tools as we describe them: always with both schemas."""
+    """Describes tools, always with both schemas."""
     return [
         {
             "name": tool.name,
@@ -216,7 +216,7 @@ def tools_out(tools: Iterable[Tool]) -> list[Json]:
 
 
 def call_tool_in(envelope: Envelope) -> SendMessage | Invoke:
-    """A tool of the agent's: a skill, or a method of its own, whose name has a namespace."""
+    """Returns the operation of a `call_tool`: a skill, or a method with a namespace."""
     found = msgspec.convert(envelope.payload, CallTool)
     if "/" in found.tool_name:
         return Invoke(method=found.tool_name, params=found.arguments)
@@ -239,24 +239,24 @@ def _task_in(envelope: Envelope) -> TaskIn:
 
 
 def status_in(envelope: Envelope) -> GetTask:
-    """`task_status`, asked by a caller."""
+    """Returns the operation of a `task_status`."""
     found = _task_in(envelope)
     return GetTask(task_id=found.task_id, history_length=found.history_length)
 
 
 def watch_in(envelope: Envelope) -> Watch:
-    """`watch`: goes on with a stream that broke."""
+    """Returns the operation of a `watch`, which continues a broken stream."""
     return Watch(task_id=_task_in(envelope).task_id)
 
 
 def terminate_in(envelope: Envelope) -> CancelTask:
-    """`terminate`, of one task."""
+    """Returns the operation of a `terminate` of one task."""
     found = _task_in(envelope)
     return CancelTask(task_id=found.task_id, metadata=found.metadata)
 
 
 def resolve_in(envelope: Envelope) -> Resolve:
-    """The answer to a question of a run: a response to its request."""
+    """Returns the operation of an answer to a question of a run."""
     payload = envelope.payload
     task_id, question = question_in(envelope.parent)
     if not task_id:
@@ -290,7 +290,7 @@ CALLS: dict[str, tuple[Callable[[Envelope], AnyOperation], bool]] = {
     "watch": (watch_in, True),
     "terminate": (terminate_in, False),
 }
-"""What each action asks, and whether it may be told as a stream."""
+"""The operation of each action, and whether its answer may be a stream."""
 
 
 def introduction_in(id: Id, envelope: Envelope) -> Introduction:
@@ -309,13 +309,14 @@ def introduction_in(id: Id, envelope: Envelope) -> Introduction:
         extensions=tuple(Extension(uri=uri) for uri in found.extensions or ()),
     )
     tools = tools_in(found.tools or ())
-    # An agent that does not say what it does may be asked; a client that does nothing says so.
+    # An agent that names no capabilities may be called; a mere client declares that it has none.
     asked = found.actions is None or bool(found.actions)
     return Introduction(id, who, card, tools, found.workspace_root or "", asked)
 
 
 def manifest_in(body: bytes) -> Introduction:
-    """The agent that a manifest describes; `PeerMisbehaved` for what is none."""
+    """Returns the agent that a manifest describes. Raises `PeerMisbehaved` if the body is not a
+    manifest."""
     try:
         check(body)
         return introduction_in(None, Envelope(kind=Kind.RESPONSE, payload=_read_manifest(body)))
@@ -324,7 +325,7 @@ def manifest_in(body: bytes) -> Introduction:
 
 
 def grant_in(id: Id, envelope: Envelope) -> Introduction:
-    """One more tool: its name, or all of its description."""
+    """Returns one more tool, which is named or described."""
     tool = envelope.payload.get("tool", envelope.payload.get("content"))
     if not isinstance(tool, str | dict):
         raise BadParams("grant_tool needs a tool", field="payload.tool")
@@ -332,7 +333,7 @@ def grant_in(id: Id, envelope: Envelope) -> Introduction:
 
 
 def introduction_out(ours: Introduction) -> Payload:
-    """How we introduce ourselves."""
+    """Returns the payload of our introduction."""
     card = ours.card
     actions = [*ACTIONS] if ours.callable else []
     payload: Payload = {"agent_id": ours.who, "tools": tools_out(ours.tools), "actions": actions}
@@ -351,7 +352,7 @@ def introduction_out(ours: Introduction) -> Payload:
 
 
 def operation_out(op: AnyOperation) -> tuple[str, Payload] | None:
-    """The action and payload that ask for an operation; None where IAT has no words for it."""
+    """Returns the action and the payload of an operation, or None if IAT cannot express it."""
     match op:
         case SendMessage():
             return "execute", FULL | _execute_out(op)
@@ -389,7 +390,7 @@ def _drop_none(**members: Json) -> Payload:
 
 
 def resolve_out(op: Resolve) -> tuple[str, Payload]:
-    """What is answered, and to which question."""
+    """Returns the payload of an answer, and the question that it answers."""
     theirs = op.question.removeprefix(THEIRS)
     parent = theirs if theirs != op.question else question_id(op.task_id, op.question)
     value = answer_value(op.value)

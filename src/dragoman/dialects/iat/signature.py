@@ -9,11 +9,12 @@ SIGNATURE, TIMESTAMP = "x-iat-signature", "x-iat-timestamp"
 
 
 def signed(secret: str, body: bytes, now: float) -> dict[str, str]:
-    """The headers that show who sends a body, and nothing that could be used for another one."""
+    """Returns the headers that authenticate the sender of a body. They are worthless for any other
+    body."""
     stamp = str(int(now))
     return {TIMESTAMP: stamp, SIGNATURE: signature(secret.encode(), stamp, body)}
 
 
 def signature(secret: bytes, stamp: str, body: bytes) -> str:
-    """How a message is signed."""
+    """Returns the signature of a message."""
     return hmac.new(secret, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()

@@ -1,8 +1,10 @@
-"""The envelope in its two forms: nested, as the requirement has it, and flat, as real hosts send.
+"""The envelope of IAT in its two forms: nested, as in the requirement, and flat, as real hosts send
+it.
 
-Nested has `header`, `metadata` and `payload`; its times are seconds and its ttl counts hops. Flat
-has all of it at the top; its times and its ttl are milliseconds, and an answer has the id of what
-it answers (dialects §2.1). Both are heard everywhere, whatever was spoken before.
+The nested form has `header`, `metadata` and `payload`; its times are seconds and its ttl counts
+hops. The flat form has all members at the top level; its times and its ttl are milliseconds, and an
+answer has the id of the message that it answers (dialects §2.1). Both forms are accepted
+everywhere, whatever was sent before.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ from dragoman.core.session import Id
 from ..jsonrpc import check
 
 TTL = 3
-"""Hops that an envelope has left if it does not say."""
+"""The remaining hops of an envelope that has no ttl."""
 MOST_TTL = 16
-"""Hops that are believed."""
+"""The largest ttl that is accepted."""
 _BESIDE = ("code", "details")
 _ABOUT = frozenset(("message", *_BESIDE))
-"""The members of an error of ours."""
+"""The members of our error objects."""
 _LATEST_SECONDS = 10**11
 _LATEST_MILLIS = 10**16
 
 
 class Kind(StrEnum):
-    """What an envelope is."""
+    """The kind of an envelope."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -44,47 +46,47 @@ class Kind(StrEnum):
 SESSION_HEADER = "x-iat-token"
 """The header of a session token, over HTTP."""
 ERROR = "error"
-"""An action, and in the flat form a type too."""
+"""An action, which is also a type in the flat form."""
 IGNORED = "ignored"
 """The action with which a real agent answers what it does not understand (dialects §2.6)."""
 KINDS = {**{kind.value: kind for kind in Kind}, "stream_chunk": Kind.CHUNK, ERROR: Kind.RESPONSE}
 FLAT_KINDS = {Kind.CHUNK: "stream_chunk"}
 
 Word = str | int | None
-"""An id. The requirement has strings; some send numbers."""
+"""An id. The requirement has strings; some peers send numbers."""
 
 
 class Envelope(Struct, frozen=True, gc=False, kw_only=True):
-    """A message, free of its form."""
+    """A message, independent of its form."""
 
     kind: Kind
     action: str = ""
     payload: dict[str, Json] = {}
     id: str = ""
     parent: str = ""
-    """What it answers, or belongs to."""
+    """The id of the message that this one answers or belongs to."""
     sender: str = ""
     to: str = ""
     at: int = 0
-    """Milliseconds."""
+    """The time in milliseconds."""
     trace: str = ""
     ttl: int = TTL
-    """Hops left, this one included."""
+    """The remaining hops, including this one."""
     token: str = ""
     cursor: str = ""
-    """The seq of the last event the sender has. Frames of a WebSocket have no headers, so this and
-    what follows has a place in the metadata, under the name of its header."""
+    """The seq of the last event that the sender has. The frames of a WebSocket have no headers, so
+    this and the following fields are in the metadata, under the names of the headers."""
     key: str = ""
     """The idempotency key."""
     deadline: str = ""
-    """Seconds of work after which the sender wants no result any more."""
+    """The seconds of work after which the sender does not want the result any more."""
     flat: bool = False
     fault: bool = False
-    """Whether it was heard as an error. Nobody answers an error with an error."""
+    """Whether the envelope was received as an error. An error is never answered with an error."""
 
 
 class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
-    """`header`, as it is heard."""
+    """The `header` as it is read."""
 
     msg_id: Word = ""
     parent_id: Word = ""
@@ -96,11 +98,11 @@ class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
 
 
 HEADERS = {"cursor": "last-event-id", "key": "idempotency-key", "deadline": DEADLINE}
-"""Members of the metadata that are called like headers of HTTP."""
+"""The members of the metadata that have the names of HTTP headers."""
 
 
 class MetadataIn(Struct, frozen=True, gc=False, rename=HEADERS):
-    """`metadata`, as it is heard."""
+    """The `metadata` as it is read."""
 
     trace_id: str | None = ""
     ttl: int | None = None
@@ -111,13 +113,13 @@ class MetadataIn(Struct, frozen=True, gc=False, rename=HEADERS):
 
 
 class TraceIn(Struct, frozen=True, gc=False, rename="camel"):
-    """`trace` of the flat form."""
+    """The `trace` of the flat form."""
 
     trace_id: str | None = ""
 
 
 class EnvelopeIn(Struct, frozen=True, gc=False, rename={"sender": "from", "stream_id": "streamId"}):
-    """Either form."""
+    """An envelope of either form, as it is read."""
 
     header: HeaderIn | None = None
     metadata: MetadataIn | None = None
@@ -133,7 +135,7 @@ class EnvelopeIn(Struct, frozen=True, gc=False, rename={"sender": "from", "strea
 
 
 class Header(Struct, frozen=True, gc=False, rename={"sender": "from"}):
-    """`header`, as we write it."""
+    """The `header` as we write it."""
 
     msg_id: str
     parent_id: str
@@ -144,7 +146,7 @@ class Header(Struct, frozen=True, gc=False, rename={"sender": "from"}):
 
 
 class Metadata(Struct, frozen=True, gc=False, omit_defaults=True, rename=HEADERS):
-    """`metadata`, as we write it."""
+    """The `metadata` as we write it."""
 
     trace_id: str
     ttl: int | None = None
@@ -188,7 +190,7 @@ _read = msgspec.json.Decoder(EnvelopeIn).decode
 
 
 def envelope_in(body: bytes) -> Envelope:
-    """The envelope in `body`; `Unparseable` or `Malformed` says why there is none."""
+    """Returns the envelope in `body`. Raises `Unparseable` or `Malformed` if there is none."""
     check(body)
     try:
         read = _read(body)
@@ -211,7 +213,7 @@ def envelope_in(body: bytes) -> Envelope:
     trace = read.trace.trace_id if flat and read.trace is not None else metadata.trace_id
     own, parent = _id_in(header.msg_id), _id_in(header.parent_id)
     if flat and kind is not Kind.REQUEST:
-        parent = own  # an answer has the id of what it answers
+        parent = own  # an answer has the id of the message that it answers
     hops = TTL if flat or metadata.ttl is None else metadata.ttl
     named = payload.get("action")
     action = named if isinstance(named, str) else read.action or header.action or ""
@@ -238,14 +240,14 @@ def envelope_in(body: bytes) -> Envelope:
 
 
 class EnvelopeReader:
-    """Reads a frame once, though several sessions look at it."""
+    """Decodes a frame only once, although several sessions read it."""
 
     def __init__(self) -> None:
         self._body: bytes | None = None
         self._said: Envelope | None = None
 
     def __call__(self, body: bytes) -> Envelope:
-        """The envelope in `body`, as `envelope_in` has it."""
+        """Returns the envelope in `body`, as `envelope_in` does."""
         if body is not self._body or self._said is None:
             self._said = envelope_in(body)
             self._body = body
@@ -253,7 +255,7 @@ class EnvelopeReader:
 
 
 def answer_in(body: bytes, read: Callable[[bytes], Envelope] = envelope_in) -> Envelope:
-    """The same of an answer: `PeerMisbehaved` says why there is none."""
+    """Returns the envelope of an answer. Raises `PeerMisbehaved` if there is none."""
     try:
         return read(body)
     except DragomanError as exc:
@@ -261,7 +263,7 @@ def answer_in(body: bytes, read: Callable[[bytes], Envelope] = envelope_in) -> E
 
 
 def envelope_out(envelope: Envelope) -> bytes:
-    """An envelope in its form. What is told without an action has none (chunks)."""
+    """Writes an envelope in its form. A chunk has no action."""
     if envelope.flat:
         return encode(_flat(envelope))
     action, payload = envelope.action, envelope.payload
@@ -301,19 +303,21 @@ def _flat(envelope: Envelope) -> Flat:
 
 
 def _plain_error(payload: dict[str, Json]) -> dict[str, Json]:
-    """Flat peers read `error` as a string (dialects §2.6): our code and details stand beside it."""
+    """Returns a payload whose `error` is a string, as flat peers expect it (dialects §2.6); our
+    code and details are beside it."""
     error = payload.get(ERROR)
     if not isinstance(error, dict) or not error.keys() <= _ABOUT:
         return payload
     words = isinstance(error.get("code"), str) and isinstance(error.get("message"), str)
     if not words or not payload.keys().isdisjoint(_BESIDE):
-        return payload  # it is another's, or the places beside it are taken
+        return payload  # it is not our error, or the names beside it are taken
     beside = {key: error[key] for key in _BESIDE if key in error}
     return {**payload, ERROR: error["message"], **beside}
 
 
 def _whole_error(payload: dict[str, Json]) -> dict[str, Json]:
-    """The error that `_plain_error` took apart. Words without a code stay words."""
+    """Returns the error object that `_plain_error` took apart. A text without a code stays a
+    text."""
     words, code = payload.get(ERROR), payload.get("code")
     if not isinstance(words, str) or not isinstance(code, str):
         return payload
@@ -326,14 +330,14 @@ def _whole_error(payload: dict[str, Json]) -> dict[str, Json]:
 
 
 def millis(time: float) -> int:
-    """A time as milliseconds: real hosts send seconds, milliseconds, and those times a million."""
+    """Returns a time in milliseconds. Real hosts send seconds, milliseconds or nanoseconds."""
     if time > _LATEST_MILLIS:
         return int(time) // 1_000_000
     return int(time) if time > _LATEST_SECONDS else int(time * 1000)
 
 
 def bare_token(value: str) -> str:
-    """A token without the word before it."""
+    """Returns a token without its scheme."""
     if not value:
         return ""
     scheme, _, token = value.strip().partition(" ")
@@ -345,11 +349,11 @@ def _id_in(id: Word) -> str:
 
 
 def id_out(id: Id) -> str:
-    """How a call's id is written: as it is, or as JSON has it."""
+    """Returns the id of a call as text: unchanged, or as JSON."""
     return id if isinstance(id, str) else encode(id).decode()
 
 
 def message_ids() -> Callable[[], str]:
-    """Ids for the envelopes of one session, where nobody gives it better ones."""
+    """Yields ids for the envelopes of one session, if no better ones are given."""
     numbers = count(1)
     return lambda: f"m{next(numbers)}"

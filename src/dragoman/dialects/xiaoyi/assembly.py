@@ -1,10 +1,10 @@
-"""Puts the answer of an agent together out of its frames, whichever way the agent streams.
+"""Assembles the answer of an agent from its frames, whichever way the agent streams.
 
-Real agents differ (dialects §3.4): some send a new artifact id with every piece, some append all
-they have said so far again and again, some repeat the whole text at the end, and some complete the
-task before its last piece. So text is collected per kind and not per artifact, and only `final` or
-an error ends an answer. A task that was told to be over without `final` waits for its last piece;
-whoever drives the session ends that wait with `settle`.
+Real agents differ (dialects §3.4): some send a new artifact id with every piece, some append the
+whole text so far again and again, some repeat the whole text at the end, and some complete the task
+before its last piece. Therefore text is collected per kind and not per artifact, and only `final`
+or an error ends an answer. A task that was completed without `final` waits for its last piece; the
+driver of the session ends that wait with `settle`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class CollectedText:
         self.value = ""
 
     def add(self, text: str, *, append: bool, exact: bool) -> tuple[bool, str] | None:
-        """Adds a piece. Returns whether what is new is appended, and what is new; None if nothing
-        is. A piece that is appended and begins with the whole text so far is that text and more,
-        unless it is exact, or no longer: "ha" may well follow "ha"."""
+        """Adds a piece. Returns whether the new text is appended, and the new text, or None if
+        there is none. A piece that is appended and begins with the whole text so far replaces that
+        text, unless it is exact or no longer than it: "ha" may well follow "ha"."""
         before = self.value
         repeats = bool(before) and text.startswith(before)
         if append and (exact or len(text) == len(before)):
@@ -47,7 +47,7 @@ class CollectedText:
 
 
 class AnswerAssembly:
-    """The answer to one request: events out of results."""
+    """Converts the results of one request to events."""
 
     def __init__(self, task: str) -> None:
         self._task = task
@@ -56,17 +56,17 @@ class AnswerAssembly:
         self._messages = 0
         self._ending: ev.StateChanged | None = None
         self.over = False
-        """Whether nothing belongs to this answer any more."""
+        """Whether nothing more belongs to this answer."""
         self.begun = False
-        """Whether anything was told."""
+        """Whether any event was returned."""
 
     @property
     def settling(self) -> bool:
-        """Whether the task was told to be over, and its last piece is still awaited."""
+        """Whether the task has been completed, and its last piece is still awaited."""
         return self._ending is not None and not self.over
 
     def add(self, result: wire.ResultIn, *, exact: bool = False) -> list[AnyEvent]:
-        """The events that a result tells. Raises `BadParams` for a file that cannot be read."""
+        """Returns the events of a result. Raises `BadParams` for a file that cannot be read."""
         self.begun = True
         events: list[AnyEvent] = []
         final = bool(result.final or result.is_final)
@@ -87,7 +87,8 @@ class AnswerAssembly:
         return [self._ending]
 
     def fail(self, error: DragomanError) -> list[AnyEvent]:
-        """The events of an error response in the middle of an answer: the task has failed."""
+        """Returns the events of an error response in the middle of an answer, which fails the
+        task."""
         self.over = True
         return [ev.StateChanged(state=State.FAILED, message=self._said((Text(error.message),)))]
 
@@ -119,7 +120,7 @@ class AnswerAssembly:
         message = self._said(parts) if parts else None
         told = ev.StateChanged(state=state, message=message)
         if state is State.INPUT_REQUIRED:
-            # The next message answers it, as a request of its own.
+            # The next message answers it, as a separate request.
             self.over = True
             yield told
         elif final:
@@ -131,8 +132,8 @@ class AnswerAssembly:
             yield told
 
     def _ended(self, told: ev.StateChanged) -> ev.StateChanged:
-        """The last state of a task. `final` beside a state that is none ends the task all the
-        same."""
+        """Returns the events for the final state of a task. `final` with a state that is not final
+        ends the task all the same."""
         if told.state in FINAL:
             return told
         if self._ending is not None:

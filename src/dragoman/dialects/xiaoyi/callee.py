@@ -1,7 +1,8 @@
-"""The agent's side of the link: requests of a server come in, the responses of the agent go out.
+"""The agent's side of the link: it receives the requests of a server and sends the responses of the
+agent.
 
-One session is one link. It dials, so an `Introduction` and a `Ping` are what it says itself: `init`
-and the heartbeat, which nobody answers.
+One session is one link. The agent dials, so it sends an `Introduction` and `Ping`s itself: `init`
+and the heartbeat, which have no answer.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from .wire import RequestIn, encode, word
 
 NOTHING: Mapping[str, str] = {}
 DEVICE, CONVERSATION, LOGIN = "deviceId", "conversationId", "agentLoginSessionId"
-"""The metadata of a task that hold where the user is: on which device, in which conversation of
-the phone, and in which login."""
+"""The keys of a task's metadata that identify the user's device, the conversation on the phone, and
+the login."""
 NO_REQUEST = RequestIn()
 
 
 class LinkRequest(Struct):
-    """A request that is not answered yet."""
+    """A request that has not been answered yet."""
 
     request: RequestIn
     encoder: LinkEventEncoder
@@ -49,10 +50,10 @@ class LinkFailure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 
 
 class XiaoYiCallee(Session):
-    """One link, on the side of the agent."""
+    """The agent's side of one link."""
 
     def __init__(self, agent_id: str = "") -> None:
-        """Requests for another agent than `agent_id` are ignored; an empty one takes all."""
+        """Requests for an agent other than `agent_id` are ignored; an empty id accepts all."""
         self._agent_id = agent_id
         self._requests: dict[str, LinkRequest] = {}
         self._last = NO_REQUEST
@@ -65,11 +66,11 @@ class XiaoYiCallee(Session):
 
     @property
     def heard(self) -> RequestIn:
-        """The request heard last."""
+        """The latest request."""
         return self._last
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """A `Call` or a `Fault`; nothing for a frame that is to be ignored."""
+        """Returns a `Call` or a `Fault`, or nothing for a frame that is ignored."""
         self._last, self._ignored = NO_REQUEST, ""
         try:
             request = wire.request_in(frame.body)
@@ -91,16 +92,16 @@ class XiaoYiCallee(Session):
         return (signals.Call(request.id, op, stream=isinstance(op, SendMessage | Watch)),)
 
     def resume(self, id: Id, session: str, task: str) -> None:
-        """Goes on to answer a request that another link, or another process, has heard."""
+        """Continues to answer a request that another link, or another process, has received."""
         request = RequestIn(id=id, agent_id=self._agent_id, session_id=session, task_id=task)
         self._requests[word(id)] = LinkRequest(request, LinkEventEncoder(task))
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
-        """Why the last frame was ignored."""
+        """Returns why the last frame was ignored."""
         return ({"ignored": self._ignored},) if self._ignored else ()
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The frames that tell a signal to the server. One event may need several."""
+        """Returns the frames that express a signal. One event may need several."""
         match signal:
             case signals.Update(id=id, entry=entry):
                 found = self._find(id)
@@ -148,13 +149,13 @@ class XiaoYiCallee(Session):
         found = self._find(id)
         self._requests.pop(word(id), None)
         if isinstance(found.op, CancelTask | Invoke):
-            # The answers to these two have states of their own for a failure.
+            # The answers to these two methods have states of their own for a failure.
             state = State.UNKNOWN if isinstance(error, TaskNotFound) else State.FAILED
             return (self._state(found, id, NAMES[state]),)
         return (self._response(found, LinkFailure(id, error_out(error)), found.request.task),)
 
     def _state(self, found: LinkRequest, id: Id, state: str) -> Frame:
-        """The answer to a request that wants one state."""
+        """Returns the answer to a request that is answered with a single state."""
         cancels = isinstance(found.op, CancelTask)
         task = found.request.task if cancels else ""
         answer = wire.Answer(wire.Status(state), task)
@@ -168,7 +169,7 @@ class XiaoYiCallee(Session):
 
 
 def _operation_in(request: RequestIn) -> SendMessage | Watch | CancelTask | Invoke:
-    """What a request asks for. Raises `BadParams` or `UnknownMethod`."""
+    """Returns the operation of a request. Raises `BadParams` or `UnknownMethod`."""
     session, name = request.session, request.name
     if name not in (wire.STREAM, wire.CANCEL, wire.CLEAR, wire.RESUBSCRIBE):
         raise UnknownMethod(f"There is no method {name[:80]!r}")

@@ -1,8 +1,8 @@
-"""The server's side of the link: our requests go out, the responses of the agent come in.
+"""The server's side of the link: it sends our requests and receives the responses of the agent.
 
-One session serves all links of one agent, since an agent that has two of them may answer over
-either. Answers are matched as real agents send them (dialects §3.3): what happens to a task by the
-task's id, and the answer to `tasks/cancel` or `clearContext` by the id of the request.
+One session serves all links of one agent, because an agent with two links may answer over either.
+Answers are matched in the way real agents send them (dialects §3.3): the events of a task by the id
+of the task, and the answer to `tasks/cancel` or `clearContext` by the id of the request.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .states import CLEARED, state_in
 from .wire import EnvelopeIn, ResponseIn, encode, word
 
 OUR_DEVICE = "dragoman"
-"""The device that a request names if its caller named none."""
+"""The device of a request whose caller names none."""
 MOST_TASKS = 10_000
 """The number of tasks whose session is remembered, and of frames that are recognised."""
 EMPTY = wire.Message("user", ())
 
 
 class LinkCall(Struct):
-    """A request that is not answered yet."""
+    """A request that has not been answered yet."""
 
     id: Id
     op: SendMessage | Watch | CancelTask | Invoke
@@ -52,22 +52,23 @@ class LinkCall(Struct):
     session: str
     assembly: AnswerAssembly
     fold: Fold | None
-    """The task so far, for a caller that waits for all of it."""
+    """The task so far, for a caller that waits for the whole task."""
     events: int = 0
 
 
 class RepeatedFrames:
     """Recognises frames that an agent sent over more than one of its links.
 
-    Equal frames over one link are not repeated: an agent that uses the same id for all its
-    responses may well say the same word twice."""
+    Equal frames over one link are not repetitions: an agent that uses the same id for all its
+    responses may well send the same word twice.
+    """
 
     def __init__(self, most: int = MOST_TASKS) -> None:
         self._most = most
         self._counts: OrderedDict[object, dict[str, int]] = OrderedDict()
 
     def __call__(self, link: str, key: object) -> bool:
-        """Whether another link has brought this frame before."""
+        """Returns whether another link has brought this frame before."""
         counts = self._counts.get(key)
         if counts is None:
             counts = self._counts[key] = {}
@@ -78,12 +79,12 @@ class RepeatedFrames:
 
 
 class XiaoYiCaller(CallerSession):
-    """All links of one agent, on the side of the server."""
+    """The server's side of all links of one agent."""
 
     def __init__(self, agent_id: str = "", *, now: Callable[[], int] = lambda: 0) -> None:
         self._agent_id, self._now = agent_id, now
         self._calls: dict[str, LinkCall] = {}
-        """By the ids of their requests."""
+        """The open calls by the ids of their requests."""
         self._tasks: dict[str, LinkCall] = {}
         """The streams, by the names of their tasks."""
         self._sessions: OrderedDict[str, str] = OrderedDict()
@@ -92,8 +93,8 @@ class XiaoYiCaller(CallerSession):
         self._ignored = ""
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`; none if the link has no method for it. The frame's `name` is
-        its session, by which a link is chosen."""
+        """Returns the request for a `Call`, or no frame if the link has no method for it. The
+        `name` of the frame is its session, by which a link is chosen."""
         if not isinstance(signal, signals.Call):
             return ()
         op, id = signal.op, word(signal.id)
@@ -174,31 +175,31 @@ class XiaoYiCaller(CallerSession):
         return found
 
     def abandon(self, id: Id) -> None:
-        """Nobody waits for the answer to this call any more."""
+        """Forgets a call whose answer nobody waits for any more."""
         self._close(word(id))
 
     def expects(self, frame: Frame) -> bool:
-        """Every frame of an agent is for this side."""
+        """Returns True: every frame of an agent is for this side."""
         return True
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
-        """Why the last frame was ignored."""
+        """Returns why the last frame was ignored."""
         return ({"ignored": self._ignored},) if self._ignored else ()
 
     @property
     def settling(self) -> list[Id]:
-        """The calls whose task was told to be over, while its last piece is still awaited. Two
-        seconds later, `settle` ends that wait."""
+        """Returns the calls whose task has been completed while its last piece is still awaited.
+        Two seconds later, `settle` ends that wait."""
         return [each.id for each in self._calls.values() if each.assembly.settling]
 
     def settle(self, id: Id) -> Iterable[Signal]:
-        """The end of a task whose last piece did not come."""
+        """Returns the signals for the end of a task whose last piece did not arrive."""
         found = self._calls.get(word(id))
         return self._told(found, found.assembly.settle()) if found is not None else ()
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What an agent says. `frame.target` names the link that it came over. Frames that nobody
-        can use are ignored, so that one of them does not end a task."""
+        """Returns the signals of a frame. `frame.target` names the link that it came over. Frames
+        without a use are ignored, so that one of them does not end a task."""
         self._ignored = ""
         try:
             envelope = wire.envelope_in(frame.body)
@@ -244,7 +245,7 @@ class XiaoYiCaller(CallerSession):
     def _answer(
         self, asked: LinkCall, result: wire.ResultIn | None, failure: wire.ErrorIn | None
     ) -> Signal:
-        """The answer to a cancel or a clear."""
+        """Returns the answer to a cancel or a clear."""
         self._close(_key_of(self._calls, asked))
         if failure is not None:
             return signals.Fault(asked.id, error_in(failure))
@@ -287,7 +288,8 @@ class XiaoYiCaller(CallerSession):
 
 
 def name_out(op: SendMessage) -> str:
-    """What a task is called on the link: as its caller calls it, or after its first message."""
+    """Returns the name of a task on the link: its caller's name for it, or the id of its first
+    message."""
     return called(op.message.task_id) or op.open_as or op.message.message_id
 
 

@@ -1,7 +1,7 @@
 """Error responses of the XiaoYi link: `{"code": "TASK_NOT_FOUND", "message": "..."}`.
 
-The source document has words as codes, and names none of them. Ours are the names of our errors;
-other agents send words or numbers of their own, which are heard as `PeerRefused`.
+In the source document a code is a word, but it lists no codes. Ours are the names of our errors;
+other agents send words or numbers of their own, which are read as `PeerRefused`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MEANINGS = {code: cls for cls, code in CODES.items()}
 
 
 def error_out(error: DragomanError) -> wire.Error:
-    """An error as it is written."""
+    """Writes an error."""
     code = next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
     return wire.Error(code, error.message)
 
 
 def error_in(error: wire.ErrorIn) -> DragomanError:
-    """The error that was written."""
+    """Reads an error."""
     code, message = error.code, error.message or ""
     if isinstance(code, str):
         return _MEANINGS.get(code, PeerRefused)(message or code)

@@ -1,10 +1,10 @@
-"""What happens to a task, as an agent tells it over the link (dialects §3.4).
+"""Encodes the events of a task as an agent sends them over the link (dialects §3.4).
 
 The text of an answer grows under one artifact id: the first frame replaces (`append=false`), the
 following ones append, and the last one repeats the whole text with `final=true`. A text that does
-not fit in one frame is not repeated; then the last frame appends nothing. Before the last frame the
-state `completed` is told without a message, since the phone shows every message of a status as a
-bubble that stays, and goes on to show "running" if it is not told that the task has completed.
+not fit in one frame is not repeated; then the last frame appends nothing. Before the last frame,
+the state `completed` is sent without a message: the phone shows every message of a status as a
+permanent bubble, and keeps showing "running" until it receives that state.
 """
 
 from __future__ import annotations
@@ -24,32 +24,34 @@ from .states import NAMES
 ANSWER = "answer"
 """The artifact id of all text."""
 SEQUENCE = "#"
-"""Between the id of the request and the number of the event, in the id of a response of ours."""
+"""The separator between the id of the request and the number of the event, in the ids of our
+responses."""
 Result = wire.StatusUpdate | wire.ArtifactUpdate
 
 
 class LinkEventEncoder:
-    """Tells one task in answer to one request."""
+    """Encodes one task in answer to one request."""
 
     def __init__(self, task: str = "") -> None:
-        """`task` is what the server calls the task; empty: what its caller called it first."""
+        """`task` is the server's name for the task; if it is empty, it is the first name that its
+        caller gave it."""
         self._task = task
         self._texts: dict[str, list[str]] = {}
-        """The texts of the artifacts, in the order of their beginning."""
+        """The texts of the artifacts, in the order in which they began."""
         self._latest = ""
         """The artifact that grew last."""
         self._begun = False
-        """Whether any text was told."""
+        """Whether any text was sent."""
 
     def event_out(self, entry: Stamped | Message) -> Iterable[Result]:
-        """The results that tell an entry of a stream."""
+        """Returns the results for an entry of a stream."""
         if isinstance(entry, Message):
             return self._reply(self._task or called(entry.task_id), entry)
         task = self._task or called(entry.task_id)
         return _EVENTS_OUT[type(entry.event)](self, task, entry.event)
 
     def task_out(self, task: Task) -> Iterator[Result]:
-        """The results that tell a task as it stands, in place of all that was told before."""
+        """Yields the results for a whole task, which replace everything that was sent before."""
         name = self._task or called(task.id)
         self._texts = {made.artifact_id: [made.text] for made in task.artifacts if made.text}
         self._latest = next(reversed(self._texts), "")
@@ -114,11 +116,11 @@ class LinkEventEncoder:
         known.append(text)
         before, self._latest = self._latest, artifact_id
         if len(known) > 1 and before != artifact_id:
-            return self._whole(task)  # it grows in the middle of what was told
+            return self._whole(task)  # it grows in the middle of the text that was sent
         return self._told(task, text if len(known) > 1 or not self._begun else f"\n{text}")
 
     def _whole(self, task: str) -> Iterator[Result]:
-        """Tells all text anew."""
+        """Sends all text again."""
         self._begun = False
         return self._told(task, self._text())
 
@@ -146,7 +148,7 @@ class LinkEventEncoder:
         yield _artifact(task, ANSWER, part, append=not repeats, last=True, final=True)
 
     def _status(self, task: str, state: State, message: Message | None = None) -> Iterator[Result]:
-        """Tells a state other than completed. A question and a failure end the answer: what follows
+        """Sends a state other than completed. A question and a failure end the answer: what follows
         belongs to the next request."""
         final = state in FINAL or state in WAITING
         texts = list(split(message.text)) if message is not None else []
@@ -187,6 +189,6 @@ def _artifact(
 
 
 def exact(id: object) -> bool:
-    """Whether the id of a response shows that our own code wrote it, which appends only what is
-    new."""
+    """Returns whether the id of a response shows that our own code wrote it, which appends only new
+    text."""
     return isinstance(id, str) and id.rpartition(SEQUENCE)[2].isdecimal() and SEQUENCE in id

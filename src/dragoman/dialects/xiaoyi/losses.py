@@ -1,12 +1,13 @@
-"""What of a signal does not survive the XiaoYi link: the declared losses.
+"""The declared losses of the XiaoYi link: what of a signal does not survive it.
 
-Ids are strings, every send is a stream that its caller waits for, and a task is called what its
-caller calls it, or else after the first message. Of the metadata of a request only the device, the
-conversation and the login survive, which the server fills in; parts have none but the `fileId` of a
-file, and data is an object. Of the events, times and metadata are lost. All text is one artifact
-without a name, under an id of the link; so is the message of a completed task. A rejected task has
-failed, one that waits for credentials waits for input, and of the notes only thoughts are told. A
-direct reply is a finished task. There is no method to get, list or follow tasks, and no webhook.
+Ids are strings, every send is a stream that its caller waits for, and the id of a task is its
+caller's name for it, or else the id of the first message. Of the metadata of a request only the
+device, the conversation and the login remain, which the server fills in; parts have none but the
+`fileId` of a file, and data is an object. Events lose their times and metadata. All text is one
+artifact without a name, under an id of the link; so is the message of a completed task. A rejected
+task becomes a failed one, a task that waits for credentials waits for input, and of the notes only
+thoughts are sent. A direct reply is a finished task. There is no method to get, list or follow
+tasks, and no webhook.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _read = msgspec.json.Decoder(wire.PartIn).decode
 
 
 def carried(signal: Signal) -> Signal:
-    """What of a signal arrives."""
+    """Returns what remains of a signal."""
     match signal:
         case Call(id=id, op=SendMessage() as op):
             return Call(word(id), _send(op), stream=True)

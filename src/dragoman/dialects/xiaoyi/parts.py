@@ -15,20 +15,20 @@ from . import wire
 
 TEXT, REASONING, FILE, DATA = "text", "reasoningText", "file", "data"
 FILE_ID = "fileId"
-"""The metadata of a part that holds the id of a file in the platform's own storage."""
+"""The metadata key of a part for the id of a file in the platform's own storage."""
 FILE_SCHEME = "xiaoyi-file:"
-"""What the address of a file begins with that has only such an id. Nothing can be fetched there."""
+"""The prefix of the address of a file that has only such an id. Nothing can be fetched there."""
 MOST_TEXT = 4_000
-"""The number of characters that one frame may have: larger ones were seen to cut the link."""
+"""The maximum number of characters in one frame: larger frames have been seen to cut the link."""
 
 
 def part_out(part: AnyPart) -> wire.Part:
-    """A part as it is written."""
+    """Writes a part."""
     match part:
         case Text(text=text):
             return wire.Part(TEXT, text=text)
         case Data(value=value):
-            # The source document has objects only.
+            # The source document allows only objects.
             return wire.Part(DATA, data=value if isinstance(value, dict) else {"value": value})
         case Blob(content=content):
             encoded = base64.b64encode(content).decode()
@@ -42,7 +42,7 @@ def part_out(part: AnyPart) -> wire.Part:
 
 
 def part_in(part: wire.PartIn) -> AnyPart | None:
-    """The part that was written; None for one that holds nothing. Raises `BadParams`."""
+    """Reads a part, or returns None if it has no content. Raises `BadParams`."""
     if part.file is not None:
         return file_in(part.file)
     if part.data is not UNSET:
@@ -52,7 +52,7 @@ def part_in(part: wire.PartIn) -> AnyPart | None:
 
 
 def file_in(file: wire.FileIn) -> Blob | Link | None:
-    """The file that was written: by its content if it has any, else by its address or id."""
+    """Reads a file: its content if it has any, and otherwise its address or id."""
     filename, media_type = file.name or "", file.mime_type or ""
     metadata = {FILE_ID: file.file_id} if file.file_id else None
     if file.bytes or (file.bytes is not None and not (file.uri or file.file_id)):
@@ -68,11 +68,11 @@ def file_in(file: wire.FileIn) -> Blob | Link | None:
 
 
 def parts_in(parts: Iterable[wire.PartIn] | None) -> tuple[AnyPart, ...]:
-    """The parts of a message."""
+    """Reads the parts of a message."""
     return tuple(found for part in parts or () if (found := part_in(part)) is not None)
 
 
 def split(text: str) -> Iterator[str]:
-    """The pieces of a text that each fit in a frame."""
+    """Yields pieces of a text that each fit in a frame."""
     for begin in range(0, len(text), MOST_TEXT):
         yield text[begin : begin + MOST_TEXT]

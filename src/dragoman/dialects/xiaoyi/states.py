@@ -1,4 +1,4 @@
-"""The seven states of the XiaoYi link, and those of ours (dialects §3.5)."""
+"""The seven states of the XiaoYi link, and ours (dialects §3.5)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NAMES: dict[State, str] = {
     State.REJECTED: "failed",
     State.UNKNOWN: "unknown",
 }
-"""How each state is written. A rejected task has failed, with the reason as its message."""
+"""The names of our states. A rejected task has failed, with the reason as its message."""
 
 STATES: dict[str, State] = {
     **{name: state for state, name in reversed(NAMES.items())},
     "cancelled": State.CANCELED,
 }
-"""What each written state means. All others are unknown."""
+"""The meanings of the names. All others are unknown."""
 
 CLEARED = "cleared"
 """The state in the answer to `clearContext`; the others are `failed` and `unknown`."""
 
 
 def state_in(name: str | None) -> State:
-    """The state that is meant."""
+    """Returns the state with this name."""
     return STATES.get(name or "", State.UNKNOWN)

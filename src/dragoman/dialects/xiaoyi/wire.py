@@ -22,13 +22,13 @@ from ..jsonrpc import check, check_answer
 
 T = TypeVar("T")
 PATH = "/openclaw/v1/ws/link"
-"""Where servers have the link."""
+"""The path of the link on a server."""
 INIT, HEARTBEAT, RESPONSE, DATA = "clawd_bot_init", "heartbeat", "agent_response", "data"
 """The values of `msgType`. With `data` a server wraps a request, as an agent does its responses."""
 STREAM, CANCEL, CLEAR = "message/stream", "tasks/cancel", "clearContext"
 RESUBSCRIBE = "tasks/resubscribe"
-"""Our own method: tells a task again, after a server has lost what it was told. Agents of others
-ignore methods that they do not know."""
+"""Our own method, which has the agent send a task again, after a server has lost it. Agents of
+other vendors ignore unknown methods."""
 ALIASES = {"clear": CLEAR, "cancel": CANCEL, "message/send": STREAM}
 """Older names of methods, and the `action` of frames that have no method."""
 STATUS, ARTIFACT = "status-update", "artifact-update"
@@ -39,7 +39,7 @@ class PartIn(Struct, frozen=True, gc=False, rename="camel"):
 
     kind: str | None = None
     type: str | None = None
-    """What A2A 0.1 calls the kind."""
+    """The name of the kind in A2A 0.1."""
     text: str | None = None
     reasoning_text: str | None = None
     data: Json | UnsetType = UNSET
@@ -47,7 +47,7 @@ class PartIn(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class FileIn(Struct, frozen=True, gc=False, rename="camel"):
-    """A file: by its content, its address, or its id in the platform's storage."""
+    """A file, with its content, its address, or its id in the platform's storage."""
 
     name: str | None = None
     mime_type: str | None = None
@@ -74,7 +74,7 @@ class ParamsIn(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class RequestIn(Struct, frozen=True, gc=False, rename="camel"):
-    """A request of the server, in the shape of the source document or of any of its relatives."""
+    """A request of the server, in the form of the source document or of any of its variants."""
 
     id: Id = None
     method: str | None = None
@@ -90,20 +90,20 @@ class RequestIn(Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def name(self) -> str:
-        """The method that is asked for."""
+        """The requested method."""
         said = self.method or self.action or ""
         return ALIASES.get(said, said)
 
     @property
     def session(self) -> str:
-        """The session. On real phones the one in `params` is stable, while the one at the top
+        """The session. On real phones the one in `params` is stable, while the one at the top level
         changes with every start of the app."""
         inner = self.params.session_id if self.params is not None else None
         return inner or self.session_id or ""
 
     @property
     def task(self) -> str:
-        """The task, as the server calls it."""
+        """The server's name for the task."""
         inner = self.params.id if self.params is not None else None
         return word(inner) or self.task_id or word(self.id)
 
@@ -140,7 +140,7 @@ class ArtifactIn(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ResultIn(Struct, frozen=True, gc=False, rename="camel"):
-    """What an agent tells of a task, or its answer to a request."""
+    """An event of a task, or the answer to a request."""
 
     id: Id = None
     task_id: str | None = None
@@ -162,7 +162,7 @@ class ResponseIn(Struct, frozen=True, gc=False):
 
     @property
     def failure(self) -> ErrorIn | None:
-        """The error. Some agents send `"code": 0` beside a result, which is none."""
+        """The error. Some agents send `"code": 0` beside a result, which is not an error."""
         none = self.error is None or self.error.code in (0, "0")
         return None if none else self.error
 
@@ -214,8 +214,8 @@ class Request(
     tag_field="jsonrpc",
     tag="2.0",
 ):
-    """A request, as we write it. The session and the task stand at the top and in the params, and a
-    message stands in every request, since real agents look for them in different places."""
+    """A request, as we write it. The session and the task are at the top level and in the params,
+    and every request has a message, because real agents look for them in different places."""
 
     id: str
     method: str
@@ -291,8 +291,8 @@ _read_raw = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def request_in(body: bytes) -> RequestIn:
-    """The request in a frame. One that is wrapped in `msgDetail` is unwrapped, and belongs to the
-    session of its envelope if it names none. Raises `Unparseable` or `Malformed`."""
+    """Reads the request in a frame. A request that is wrapped in `msgDetail` is unwrapped, and
+    belongs to the session of its envelope if it names none. Raises `Unparseable` or `Malformed`."""
     read = _decoded(_read_request, body)
     if read.msg_type == DATA and read.msg_detail is not None:
         inner = _decoded(_read_request, read.msg_detail.encode())
@@ -306,7 +306,7 @@ def request_in(body: bytes) -> RequestIn:
 
 
 def id_in(body: bytes) -> Id:
-    """The id of a request that could not be read otherwise, if it has one."""
+    """Returns the id of a request that cannot be read otherwise, if it has one."""
     try:
         found = msgspec.json.decode(_read_raw(body).get("id", b"null"))
     except (msgspec.DecodeError, RecursionError):
@@ -315,13 +315,13 @@ def id_in(body: bytes) -> Id:
 
 
 def envelope_in(body: bytes) -> EnvelopeIn:
-    """The message of an agent; raises `Unparseable` or `Malformed`."""
+    """Reads the message of an agent. Raises `Unparseable` or `Malformed`."""
     return _decoded(_read_envelope, body)
 
 
 def response_in(detail: str) -> ResponseIn:
-    """The response inside `msgDetail`; raises `Unparseable` or `Malformed`. Its depth is checked by
-    itself, since the frame around it has only a string here."""
+    """Reads the response inside `msgDetail`. Raises `Unparseable` or `Malformed`. Its depth is
+    checked separately, because it is only a string in the frame around it."""
     body = detail.encode()
     check_answer(body)
     return _decoded(_read_response, body)
@@ -338,8 +338,8 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
 
 
 def word(id: Id) -> str:
-    """An id as text: ids of requests must be strings for most agents, and servers of others send
-    numbers. Empty if there is none."""
+    """Returns an id as text, or an empty text if there is none. Most agents require the ids of
+    requests to be strings, and the servers of other vendors send numbers."""
     if isinstance(id, str):
         return id
     return "" if id is None else encode(id).decode()

@@ -1,4 +1,4 @@
-"""What has to be stopped elsewhere before a canceled task ends."""
+"""Cancels remote tasks before a canceled task ends."""
 
 from __future__ import annotations
 

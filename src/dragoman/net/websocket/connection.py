@@ -1,7 +1,7 @@
-"""One open WebSocket: reads and writes within its limits, and ends when the other side breaks one.
+"""One open WebSocket: reads and writes within its limits, and ends when the other side exceeds one.
 
-What the messages mean is said by the subclasses: `socket.Socket` speaks a dialect in which either
-side may call, and a link of `dragoman.xiaoyi` is one of several over which an agent answers.
+The subclasses define the meaning of the messages: `socket.Socket` speaks a dialect in which either
+side may make calls, and a link of `dragoman.xiaoyi` is one of several over which an agent answers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SocketConnection(ABC):
         *,
         patient: bool = False,
     ) -> None:
-        """`patient`: the first message may take as long as every other."""
+        """With `patient`, the first message may take as long as every other."""
         self._server, self._limits = server, limits
         self._target = target
         self._headers = headers_in(scope["headers"])
@@ -85,7 +85,8 @@ class SocketConnection(ABC):
         """Handles one message. Returns false if there were too many of them."""
 
     async def _end_with(self, error: DragomanError, code: int) -> int:
-        """Says why the WebSocket is closed, if there are words for it. Returns the close code."""
+        """Sends the reason why the WebSocket is closed, if the dialect can express it. Returns the
+        close code."""
         return code
 
     def recognize(self) -> None:
@@ -158,7 +159,7 @@ class SocketConnection(ABC):
         return not self._bucket.take(self._server.loop.time())
 
     async def say(self, body: bytes) -> None:
-        """Writes a message, and waits while too much of what was written is unread."""
+        """Writes a message, and waits while too many written bytes are unread."""
         self._writer.put(body)
         if self._writer.full:
             await self._writer.room()

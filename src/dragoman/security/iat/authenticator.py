@@ -67,8 +67,9 @@ class IatAuthenticator:
         """The name of this agent in envelopes."""
 
     async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
-        """Whether the headers alone show a sender that may send something, which is not counted as
-        a call. Raises `Unauthenticated` if what they show is wrong, whatever the message says."""
+        """Returns whether the headers alone show a sender that may send something, which is not
+        counted as a call. Raises `Unauthenticated` if what they show is wrong, whatever the message
+        says."""
         if SIGNATURE in headers:
             if not self.insecure:
                 self._signatures.check_form(headers)
@@ -136,8 +137,9 @@ class IatAuthenticator:
         return bool(secret) and hmac.compare_digest(said, secret)
 
     async def _proved(self, said: Envelope, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether the sender has the shared secret, and means us: what was signed for another
-        agent is not good here, so nobody who is told something can tell it on in our name."""
+        """Returns whether the sender has the shared secret, and means us: what was signed for
+        another agent is not good here, so nobody who is told something can tell it on in our
+        name."""
         try:
             if said.to != self._me:
                 # Before it counts as used: it is still good where it belongs.
@@ -187,7 +189,7 @@ def _name(said: Envelope) -> str:
 
 
 def _tokens(said: Envelope, headers: Mapping[str, str]) -> list[str]:
-    """What may be a token; that of the transport counts first."""
+    """Returns what may be a token; that of the transport counts first."""
     given = (
         headers.get(SESSION_HEADER, ""),
         bare_token(headers.get("authorization", "")),

@@ -168,8 +168,8 @@ class Sessions:
 
 
 def _key(token: str) -> bytes:
-    """A stand-in for a token, the same in every process. Ours cannot be guessed from it: they are
-    256 random bits."""
+    """Returns a stand-in for a token, the same in every process. Ours cannot be guessed from it:
+    they are 256 random bits."""
     said = token.encode("utf-8", "surrogateescape")
     return hashlib.blake2b(said, digest_size=32, person=b"iat-session").digest()
 

@@ -29,7 +29,8 @@ class Signatures:
         self._store = store
 
     def check_form(self, headers: Mapping[str, str]) -> tuple[str, str]:
-        """The time and the signature; `Unauthenticated` if they could be right for no body."""
+        """Returns the time and the signature. Raises `Unauthenticated` if they could be right for
+        no body."""
         stamp, given = headers.get(TIMESTAMP, ""), headers[SIGNATURE].strip().lower()
         if not self._secret or not _is_stamp(stamp) or not _is_digest(given):
             raise Unauthenticated()

@@ -1,7 +1,8 @@
-"""Which addresses may be called: how far away each one is, and what was allowed.
+"""The rules for addresses that may be called: the scope of each address, and what the operator
+allows.
 
-What is private stays private unless the operator, or the user who typed the address, says otherwise
-(DESIGN §5.10).
+Private addresses may not be called unless the operator, or the user who typed the address, allows
+it (DESIGN §5.10).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 OPEN_PORTS = (80, 443, 8080, 8443)
-"""Where web servers listen. Others only by setting, or when private addresses are allowed: mail
-servers and databases have been talked to through webhooks before."""
+"""The ports of web servers. Other ports are allowed only by setting, or when private addresses are
+allowed: mail servers and databases have been attacked through webhooks before."""
 
 
 def _networks(*texts: str) -> tuple[Network, ...]:
@@ -39,7 +40,8 @@ LOOPBACK = _networks("127.0.0.0/8", "::1/128")
 PRIVATE = _networks(
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 )
-"""What `allow_private` opens beside loopback. Link-local stays shut: cloud metadata lives there."""
+"""The networks that `allow_private` opens beside loopback. Link-local stays closed, because cloud
+metadata is served there."""
 
 NEVER = _networks(
     *("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
@@ -49,11 +51,11 @@ NEVER = _networks(
     *("2002::/16", "3fff::/20", "5f00::/16", "fe80::/10", "fec0::/10", "ff00::/8"),
     *("::/96", "::ffff:0:0:0/96"),  # IPv4 in disguise, beside the mapped ones
 )
-"""What no setting opens."""
+"""The networks that no setting opens."""
 
 
 class AddressScope(Enum):
-    """How far away an address is, in words for people to read."""
+    """The scope of an address, in words for people."""
 
     LOOPBACK = "this machine"
     PRIVATE = "a private network"
@@ -77,14 +79,14 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Unreachable(Exception):
-    """There was no answer; the text says why in a word."""
+    """There was no answer; the text says why."""
 
     failure: Exception | None = None
     """The error of the connection; None if no connection was tried."""
 
 
 def scope_of(address: Address) -> AddressScope:
-    """Returns how far away this address is."""
+    """Returns the scope of this address."""
     if isinstance(address, IPv6Address) and address in NAT64:
         # The network translates it to the IPv4 address it holds, which must be public (RFC 6052).
         public = scope_of(IPv4Address(int(address) & 0xFFFFFFFF)) is AddressScope.PUBLIC
@@ -157,12 +159,12 @@ def refusal(message: str) -> BadParams:
 
 
 class TypedHost:
-    """The host that a user typed. It may lie anywhere, but it stays where it was found first.
+    """The host that a user typed. It may be in any network, but it stays where it was found first.
 
     A user who types 10.0.0.5, or a name of the local network, means it. A user who types the name
-    of a stranger does not mean this machine; but the stranger can let that name lead here later,
-    while we call what the stranger's own card says (DNS rebinding). So the first look-up decides on
-    the scope, and only addresses of that scope are called.
+    of a stranger does not mean this machine; but the stranger can later let that name resolve to
+    this machine, while we call addresses from the stranger's own card (DNS rebinding). Therefore
+    the first look-up decides on the scope, and only addresses of that scope are called.
     """
 
     def __init__(self, host: str, rules: Rules) -> None:
@@ -173,8 +175,8 @@ class TypedHost:
 
     @property
     def others(self) -> Rules:
-        """Returns the rules for addresses that others name. A user who typed this machine may be
-        led back to it."""
+        """Returns the rules for addresses that other parties name. A user who typed this machine
+        may be directed back to it."""
         if self.scope is not AddressScope.LOOPBACK:
             return self._rules
         return replace(self._rules, allow_loopback=True)
@@ -202,11 +204,12 @@ class TypedHost:
 
 
 _WIDEST = (AddressScope.PUBLIC, AddressScope.PRIVATE, AddressScope.LOOPBACK)
-"""Of several scopes the first of these counts: nobody else's name opens what is nearer."""
+"""The order of precedence if a name has several scopes: a name must not open a network that is
+nearer."""
 
 
 def _typed_scope(host: str) -> AddressScope | None:
-    """Returns what is known of a host without a look-up."""
+    """Returns the scope of a host, as far as it is known without a look-up."""
     if host == "localhost" or host.endswith(".localhost"):  # RFC 6761 §6.3
         return AddressScope.LOOPBACK
     address = literal(host)
@@ -214,6 +217,6 @@ def _typed_scope(host: str) -> AddressScope | None:
 
 
 def _meant(address: Address) -> AddressScope:
-    """Returns the scope of an address that a user typed; 0.0.0.0 leads to this machine."""
+    """Returns the scope of an address that a user typed; 0.0.0.0 means this machine."""
     found = scope_of(address)
     return AddressScope.LOOPBACK if found is AddressScope.UNSPECIFIED else found

@@ -1,4 +1,5 @@
-"""Why another machine could not be reached, in words for the people who typed its address."""
+"""Explains why another machine could not be reached, in words for the person who typed its
+address."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ FAILURES = (
     *(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException),
     *(httpcore2.UnsupportedProtocol, OSError),
 )
-"""What a connection can raise. This module is the border: nobody else knows httpcore2's errors."""
+"""The exceptions of a connection. This module is the border: no other module knows the errors of
+httpcore2."""
 NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
 """Failures before anything was sent."""
 _SLOW = (TimeoutError, httpcore2.TimeoutException)
@@ -36,9 +38,9 @@ def was_sent(exc: Exception) -> bool:
 
 
 def explained(exc: Exception, origin: str, name: str = "") -> str:
-    """What went wrong on the way to an origin, and what to do about it.
+    """Returns what went wrong on the way to an origin, and what to do about it.
 
-    `name` is what the sentence calls the other side; without it that is the origin.
+    `name` is the name of the other side in the sentence; by default it is the origin.
     """
     who, said = name or origin, str(exc)
     if isinstance(exc, Unreachable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import httpcore2
@@ -11,12 +12,10 @@ from .http1_response import ResponseParser
 from .socket_stream import SocketStream
 from .target import Target
 
-# Written with every field on a line of its own: whether one field makes two lines is seen by
-# counting lines.
-_HEAD = re.compile(
-    rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
-    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+\r\n"
-)
+_FIRST_LINE = re.compile(r"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_WITHIN_LINES = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
+"""What a line may hold. Without it nothing but the ends of lines is left of a head."""
 
 
 class OutgoingRequest(NamedTuple):
@@ -60,21 +59,24 @@ class Http1Connection:
         return data
 
     def end(self) -> bool:
-        """Ends the exchange, and returns whether the connection can carry another one, as far as it
-        is known now; the socket is asked when it is used again."""
-        return self._parser.reusable and self.stream.is_open
+        """Ends the exchange, and returns whether the connection can carry another one."""
+        return self._parser.reusable and self.stream.is_fresh()
 
 
 def _head(request: OutgoingRequest) -> bytes:
     fields = request.fields
-    lines = [
-        f"{request.method} {request.path} HTTP/1.1".encode(),
-        *map(b": ".join, fields),
-        b"\r\n",
-    ]
-    head = b"\r\n".join(lines)
-    if head.count(b"\n") != len(fields) + 2 or not _HEAD.fullmatch(head):
+    line = f"{request.method} {request.path} HTTP/1.1"
+    head = b"\r\n".join([line.encode(), *map(b": ".join, fields), b"\r\n"])
+    # Each field is on a line of its own, so whether one makes two lines is seen by their number.
+    ends = head.translate(None, _WITHIN_LINES)
+    is_clean = ends == b"\r\n" * (len(fields) + 2) and _FIRST_LINE.fullmatch(line)
+    if not is_clean or not all(_is_name(name) for name, _ in fields):
         raise httpcore2.LocalProtocolError(
             "The request holds characters that HTTP has no place for"
         )
     return head
+
+
+@lru_cache(maxsize=256)
+def _is_name(name: bytes) -> bool:
+    return _NAME.fullmatch(name) is not None

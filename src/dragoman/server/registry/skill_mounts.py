@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent
 from dragoman.core import operations as ops
-from dragoman.core.errors import BadParams, PeerUnreachable, TaskNotFound, Unsupported
+from dragoman.core.errors import BadParams, Forbidden, PeerUnreachable, TaskNotFound, Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.model import Message, Task
 from dragoman.core.peer import Batch, Context
@@ -115,7 +115,7 @@ class SkillPeer:
             mount = self._remembered(ctx, key)
             if mount is not None:
                 return mount
-        best = self._best()
+        best = await self._best(op, ctx)
         self._remember(ctx, best.name, open_as, message.context_id)
         return best
 
@@ -130,15 +130,21 @@ class SkillPeer:
                 await mount.guarded.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
             except TaskNotFound:
                 continue
+            except Forbidden:
+                pass  # it is there, and the policies judge what is really asked
             self._remember(ctx, mount.name, task_id)
             return mount
         raise TaskNotFound(taskId=task_id)
 
-    def _best(self) -> AgentMount:
-        """Returns the healthy agent that runs the fewest tasks; equal agents take turns."""
-        found = [each for each in self._candidates() if self._is_well(each)]
-        if not found:
+    async def _best(self, op: ops.Operation[Any], ctx: Context) -> AgentMount:
+        """Returns the healthy agent that runs the fewest tasks, of those that the caller may ask;
+        equal agents take turns."""
+        well = [each for each in self._candidates() if self._is_well(each)]
+        if not well:
             raise PeerUnreachable(f"No agent with the skill {self._skill} can be reached now.")
+        found = [each for each in well if await each.access.permits(op, ctx, self._skill)]
+        if not found:
+            raise Forbidden("The policy of this server does not allow this.")
         self._turn += 1
         turned = found[self._turn % len(found) :] + found[: self._turn % len(found)]
         return min(turned, key=_load)
@@ -216,6 +222,7 @@ class SkillMounts:
         first = self._mounts[next(self._index.find(Search(skill=skill)))]
         shown = next(each for each in first.agent.card(()).skills if each.id == skill)
         agent = Agent(shown.name, description=shown.description, push=first.agent.push)
+        agent.acts_for_callers = True  # some of the agents that are asked may need their tokens
         agent.skill(
             skill, name=shown.name, description=shown.description, tags=shown.tags, default=True
         )(_elsewhere)

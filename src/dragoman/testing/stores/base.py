@@ -13,10 +13,10 @@ class StoreTests:
     """The base of every part of the contract, which tests some methods of a store."""
 
     durable = True
-    """Whether tasks outlive the process. A subclass for a store in memory says False."""
+    """Whether tasks survive the process. A subclass for a store in memory sets it to False."""
 
     async def make(self, folder: Path, clock: HandClock) -> Store:
-        """Makes the store under test, not opened yet. A subclass has to override it."""
+        """Creates the store under test, without opening it. A subclass has to override it."""
         raise NotImplementedError
 
     def fixture(self, folder: Path) -> StoreFixture:

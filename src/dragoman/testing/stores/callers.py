@@ -1,4 +1,5 @@
-"""Contract: what callers do with tasks, and that the tasks of others do not exist for them."""
+"""Contract: the operations of callers on tasks, and that the tasks of other callers do not exist
+for them."""
 # ruff: noqa: S101 (this is a test suite, only it ships)
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ class HookTests(StoreTests):
             assert await fixture.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 1
             assert [len(await fixture.log(name)) for name in ("told", "due", "dead")] == [0, 3, 3]
             fixture.clock.tick(30 * DAY)
-            # A dead letter keeps its events, but not a task for ever.
+            # A dead letter keeps its events, but does not keep a task forever.
             assert await fixture.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 2
             assert len(await fixture.log("due")) == 3
             assert await fixture.store.outbox(dead=True, limit=9) == []

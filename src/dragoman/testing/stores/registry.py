@@ -1,4 +1,5 @@
-"""Contract: a name in the registry is one agent's, sources have precedence, changes are told."""
+"""Contract: a name in the registry belongs to one agent, sources have precedence, and changes are
+reported."""
 # ruff: noqa: S101 (this is a test suite, only it ships)
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class RegistryTests(StoreTests):
             assert latest.name == "brief"
             fixture.clock.tick(REMEMBERED + 1)
             await registry.drop_expired(0)
-            # The latest change is remembered, so that its revision is not given out again.
+            # The latest change is remembered, so that its revision is not used again.
             assert [each.name for each in await registry.news(0)][-1] == "brief"
             new = await registry.put(_entry("new"))
             assert new.revision > latest.revision

@@ -1,4 +1,4 @@
-"""Contract: what a run hears and records, and what the store must forget."""
+"""Contract: what a run receives and records, and what the store must forget."""
 # ruff: noqa: S101 (this is a test suite, only it ships)
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class SessionTests(StoreTests):
             assert await sessions.revoke("host-1", AGENT) == 2
             assert await sessions.revoke("host-1", AGENT) == 0
             assert await sessions.revoke("nobody") == 0
-            # A process that has not heard of it may still want to renew one.
+            # A process that has not learned of the revocation may still want to renew a session.
             latest = (await sessions.news(0))[-1].revision
             await sessions.keep(replace(session(b"k1"), until=START + 2 * HOUR))
             assert await sessions.news(latest) == []
@@ -126,7 +126,7 @@ class SessionTests(StoreTests):
             await sessions.keep(session(b"k3", since=fixture.clock.now))
             left = await sessions.news(0)
             assert [one.key for one in left] == [b"k3"]
-            # Otherwise a process that knows the older ones would not hear of this one.
+            # Otherwise a process that knows the older ones would not learn of this one.
             assert left[0].revision > latest
 
     async def test_no_revision_is_given_out_twice(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Contract: claims, leases and attempts of workers, and what becomes of a dead worker's tasks."""
+"""Contract: claims, leases and attempts of workers, and the tasks of a dead worker."""
 # ruff: noqa: S101 (this is a test suite, only it ships)
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""The server side of XiaoYi links: agents dial in, and are called over what they opened."""
+"""The server side of XiaoYi links: agents dial in, and are called over the WebSockets that they
+opened."""

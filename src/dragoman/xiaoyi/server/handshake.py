@@ -1,9 +1,9 @@
 """Checks the handshake of an agent that dials in.
 
-The signature is one of the time alone. So it counts once, near its time, and only for the agents
-that the access key was made for. The same signature counts once per host name of ours, since an
-agent may dial two of them in the same millisecond; the name is not signed, so only names that are
-ours count.
+The signature covers only the time. Therefore it is valid once, near its time, and only for the
+agents for which the access key was created. A signature is valid once for each of our host names,
+because an agent may dial two of them in the same millisecond; the host name is not signed, so only
+configured names count.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..keys import KeyRing
 log = Logger("xiaoyi")
 
 _LONGEST = 20
-"""Digits of a time."""
+"""The maximum number of digits of a time."""
 
 
 class LinkHandshake:
-    """Decides which handshakes are let in."""
+    """Decides which handshakes are accepted."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class LinkHandshake:
         window: float,
         name_in: Callable[[str], str],
     ) -> None:
-        """`name_in` returns the name in a value of `Host`: one of the names of this server that
-        were written down."""
+        """`name_in` returns the name in a `Host` header, if it is one of the configured names of
+        this server."""
         self._ring, self._used, self._clock = ring, used, clock
         self._window, self._name_in = int(window * 1000), name_in
 
     async def check(self, headers: Mapping[str, str]) -> tuple[str, str]:
         """Returns the access key and the agent id. Raises `Unauthenticated`, or `Forbidden` for an
-        agent that the key was not made for."""
+        agent for which the key was not created."""
         access_key, agent_id = headers.get(ACCESS_KEY, ""), headers.get(AGENT_ID, "")
         stamp, signature = headers.get(TIMESTAMP, ""), headers.get(SIGN, "")
         if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= _LONGEST):

@@ -1,8 +1,8 @@
-"""An agent that dialled in: all its links, and the tasks that it does over them.
+"""An agent that has dialled in: all its links, and its tasks.
 
-It is a `Peer`. An agent may have several links, which are equal: a request goes over the link that
-its session used last, and the answer may come over any other. While an agent has no link, it gets
-no requests, and what it does already waits for it.
+It is a `Peer`. An agent may have several links, which are equivalent: a request goes over the link
+that its session used last, and the answer may come over any other. While an agent has no link, it
+gets no requests, and its running tasks wait for it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from .linked_task import LinkedTask, parsed
 log = Logger("xiaoyi")
 
 SETTLE = 2.0
-"""Seconds in which the last piece of a task must come that was told to be over."""
+"""Seconds in which the last piece of a completed task must arrive."""
 ANSWER = 15.0
-"""Seconds in which an agent has to answer that it canceled a task, or cleared a context."""
+"""Seconds in which an agent has to confirm that it canceled a task, or cleared a context."""
 MOST_TASKS = 1_000
-"""The tasks that are kept after they ended; the oldest go first."""
+"""The maximum number of finished tasks that are kept; the oldest are dropped first."""
 MOST_SESSIONS = 10_000
 RETRY_AFTER = 5
 
@@ -62,7 +62,7 @@ class AgentLink(Protocol):
 
 
 class LinkedAgent:
-    """One agent, while any of its tasks or links is here."""
+    """One agent, while it has tasks or links here."""
 
     dialect = "xiaoyi"
     remembers = False
@@ -93,23 +93,23 @@ class LinkedAgent:
 
     @property
     def busy(self) -> bool:
-        """Whether it does any task."""
+        """Whether it has a running task."""
         return any(each.pump is not None for each in self._tasks.values())
 
     def add_link(self, link: AgentLink) -> None:
-        """Uses one more link."""
+        """Adds a link."""
         self.links.append(link)
 
     def remove_link(self, link: AgentLink) -> None:
-        """Uses a link no more. Tasks go on over the others, or wait for the next one."""
+        """Removes a link. Tasks continue over the other links, or wait for the next one."""
         if link in self.links:
             self.links.remove(link)
         for session in [each for each, used in self._sessions.items() if used is link]:
             del self._sessions[session]
 
     async def hear(self, frame: Frame) -> bool:
-        """Takes a frame of the agent, whose `target` names the link. Returns whether it answers one
-        of our requests."""
+        """Handles a frame of the agent, whose `target` names the link. Returns whether it answers
+        one of our requests."""
         told = list(self._caller.receive(frame))
         if not told:
             for note in self._caller.notes():
@@ -123,7 +123,7 @@ class LinkedAgent:
         return True
 
     def lost(self) -> None:
-        """Gives up what waits for the agent, which has been away for too long."""
+        """Fails everything that waits for the agent, which has been offline for too long."""
         self._peer.lost()
 
     def _await_last_piece(self, id: Id) -> None:
@@ -157,7 +157,7 @@ class LinkedAgent:
         await link.say(frame.body)
 
     async def close(self) -> None:
-        """Ends what runs for its tasks."""
+        """Ends the background work for its tasks."""
         for task in tuple(self._work):
             task.cancel()
         if self._work:
@@ -166,8 +166,8 @@ class LinkedAgent:
     # Peer, and what a pool calls.
 
     async def changed(self) -> bool:
-        """Returns False, since agents tell nothing about themselves. Raises `PeerUnreachable` while
-        it is offline."""
+        """Returns False, because agents do not describe themselves. Raises `PeerUnreachable` while
+        the agent is offline."""
         if not self.online:
             raise PeerUnreachable(f"{self.agent_id} is offline", retry_after=str(RETRY_AFTER))
         return False
@@ -223,8 +223,8 @@ class LinkedAgent:
         return found
 
     async def _send(self, op: SendMessage, ctx: Context) -> LinkedTask:
-        """Sends a message: a new task, or the answer to the question of a known one, which is what
-        the next message of a session is."""
+        """Sends a message, which creates a task, or answers the question of a known one: in a
+        session, the next message is the answer."""
         message, task = op.message, None
         if message.task_id:
             task = self._find(message.task_id)
@@ -241,8 +241,8 @@ class LinkedAgent:
         return task
 
     async def _adopt(self, op: Watch, ctx: Context) -> LinkedTask:
-        """Takes up a task of an earlier process: what the agent still tells of it, and all of it
-        from agents that can tell it again."""
+        """Takes over a task of an earlier process: its further events, and all of its events if the
+        agent can send them again."""
         name, session = parsed(op.task_id)
         task = LinkedTask(name, session)
         self._caller.remember(name, session)
@@ -275,7 +275,7 @@ class LinkedAgent:
 
 
 async def _pump(task: LinkedTask, steps: AsyncGenerator[Batch, None]) -> None:
-    """Takes the answer to one request into the log of its task."""
+    """Adds the answer to one request to the log of its task."""
     try:
         async with aclosing(steps):
             async for batch in steps:
@@ -291,4 +291,4 @@ async def _pump(task: LinkedTask, steps: AsyncGenerator[Batch, None]) -> None:
 
 
 Left = Callable[[LinkedAgent], None]
-"""Called with an agent whose last link has gone."""
+"""Called with an agent whose last link has closed."""

@@ -1,7 +1,7 @@
-"""A task that an agent does over its links, as far as its server has been told of it.
+"""A task of an agent behind a link, as far as the server has received it.
 
-A link has no way to ask for a task, so what was told is kept here: whoever reads the task reads
-this log, from any place, and a link that breaks breaks no stream.
+A link has no method to get a task, so the received events are kept here. Every reader of the task
+reads this log, from any position, so a broken link does not break a stream.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from dragoman.core.peer import Batch
 from dragoman.store.clock import wall_clock
 
 AHEAD = 1_000
-"""The events that may wait for their reader. While there are more, the link is not read."""
+"""The maximum number of events that wait for their reader. While there are more, the link is not
+read."""
 _MARK = "@"
 
 
 def id_of(name: str, session: str) -> str:
-    """The id of a task: its name on the link and its session, so that both can be read from it
-    after a restart."""
+    """Returns the id of a task, which contains its name on the link and its session, so that both
+    can be read from it after a restart."""
     return f"{name}{_MARK}{session}"
 
 
@@ -38,7 +39,7 @@ class LinkedTask:
 
     def __init__(self, name: str, session: str) -> None:
         self.id, self.name, self.session = id_of(name, session), name, session
-        """Its id, the name of its latest request on the link, and its session."""
+        """The id of the task, the name of its latest request on the link, and its session."""
         self._fold = Fold(self.id, session)
         self._entries: list[Stamped] = []
         self._error: DragomanError | None = None
@@ -47,26 +48,26 @@ class LinkedTask:
         self._readers = 0
         self._changed = asyncio.Event()
         self.pump: asyncio.Task[None] | None = None
-        """Takes what the agent answers to the latest request, until it is complete."""
+        """The background work that receives the answer to the latest request."""
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self._fold.state in FINAL or self._error is not None
 
     @property
     def _rests(self) -> bool:
-        """Whether nothing more can come before another request."""
+        """Whether no event can follow before another request."""
         return self.over or (self._fold.state in WAITING and self.pump is None)
 
     def task(self) -> Task:
-        """Returns the task as it stands. Raises the error with which it was lost."""
+        """Returns the current task. Raises the error with which it was lost."""
         if self._error is not None:
             raise self._error
         return self._fold.task()
 
     def add(self, event: AnyEvent) -> None:
-        """Adds what happened to it, unless it is over."""
+        """Adds events to the log, unless the task has ended."""
         if not self.over:
             seq = len(self._entries) + 1
             entry = Stamped(self.id, self.session, seq, wall_clock(), event)
@@ -75,25 +76,25 @@ class LinkedTask:
             self._wake()
 
     def fail(self, error: DragomanError) -> None:
-        """Notes that nothing more will be told."""
+        """Records that no more events will arrive."""
         if not self.over:
             self._error = error
         self._wake()
 
     def rest(self) -> None:
-        """Notes that the latest request was answered."""
+        """Records that the latest request was answered."""
         self.pump = None
         self._wake()
 
     async def room(self) -> None:
-        """Waits while its reader has much to read. A task without a reader is not waited for, since
-        the link has more tasks."""
+        """Waits while its reader has many events to read. A task without a reader is not waited
+        for, because the link is shared with other tasks."""
         while self._readers and len(self._entries) - self._read > AHEAD:
             changed = self._changed
             await changed.wait()
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
-        """Yields the events behind this one until the task rests."""
+        """Yields the events after this one until the task ends or waits."""
         self._readers += 1
         try:
             while True:

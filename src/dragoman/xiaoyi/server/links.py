@@ -1,4 +1,4 @@
-"""The links of agents that dial in, and the endpoint where they dial."""
+"""The links of agents that dial in, and the endpoint for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATUS = {Unauthenticated: 401, Forbidden: 403, TaskNotFound: 404}
 
 
 class Links:
-    """The agents that have dialled in, while they have a link or a task that waits for one."""
+    """The agents that have dialled in, as long as they have a link or a task that waits for one."""
 
     def __init__(self, keep: float) -> None:
         """`keep` are the seconds for which tasks wait for an agent without a link."""
@@ -42,13 +42,13 @@ class Links:
         self.on_arrival: Callable[[LinkedAgent], None] = lambda agent: None
         self.on_departure: Callable[[LinkedAgent], None] = lambda agent: None
         self.changed = asyncio.Event()
-        """Set when an agent has come."""
+        """Set when an agent has connected."""
         self._keep = keep
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.closing = False
 
     def add(self, agent_id: str, link: LinkSocket) -> LinkedAgent:
-        """Gives an agent one more link."""
+        """Adds a link to an agent."""
         if (timer := self._timers.pop(agent_id, None)) is not None:
             timer.cancel()
         agent = self.agents.get(agent_id)
@@ -65,7 +65,7 @@ class Links:
         return agent
 
     def remove(self, agent: LinkedAgent, link: LinkSocket) -> None:
-        """Takes a link away from its agent."""
+        """Removes a link from its agent."""
         self.open.pop(link.name, None)
         agent.remove_link(link)
         log.info("A link has closed", agent=agent.agent_id, links=len(agent.links))
@@ -81,7 +81,7 @@ class Links:
         agent.lost()
 
     async def close(self) -> None:
-        """Lets go of all agents."""
+        """Disconnects all agents."""
         self.closing = True
         for timer in self._timers.values():
             timer.cancel()
@@ -114,7 +114,7 @@ class LinkSocket(SocketConnection):
         self._agent = links.add(agent_id, self)
 
     async def _take(self, frame: Frame) -> bool:
-        self.recognize()  # whatever it is, the agent is there
+        self.recognize()  # any frame shows that the agent is alive
         # Answers to our requests are not rate limited: their readers slow them down.
         return await self._agent.hear(Frame(frame.body, self.name)) or self._may_talk()
 
@@ -135,7 +135,7 @@ class LinkSocket(SocketConnection):
 
 
 class LinkEndpoint(SocketEndpoint):
-    """Where agents dial in. It is there while there is any key."""
+    """The endpoint where agents dial in. It exists while there is any key."""
 
     def __init__(
         self, links: Links, server: ServerContext, limits: SocketLimits, ring: KeyRing
@@ -144,7 +144,7 @@ class LinkEndpoint(SocketEndpoint):
         self._links, self._limits, self._ring = links, limits, ring
         self.handshake: LinkHandshake | None = None
         self.check_claim: Callable[[str], Awaitable[None]] = _any_name
-        """Raises `Forbidden` for an agent id whose name is another agent's."""
+        """Raises `Forbidden` for an agent id whose name belongs to another agent."""
 
     async def _handshake(self, scope: Scope) -> Context:
         assert self.handshake is not None  # noqa: S101  set by the service
@@ -190,4 +190,4 @@ class LinkEndpoint(SocketEndpoint):
 
 
 async def _any_name(agent_id: str) -> None:
-    """Where nobody else serves agents, every name is free."""
+    """Accepts every name, if nothing else serves agents here."""

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 SHOWN = 5
-"""How many of the last calls are shown below the table."""
+"""The number of latest calls that are shown below the table."""
 WIDTH = 3
-"""The characters of a cell, at least."""
+"""The minimum width of a cell in characters."""
 
 
 class CallRecord(Struct, frozen=True):
@@ -73,12 +73,12 @@ class CallTable:
 
     @property
     def records(self) -> list[CallRecord]:
-        """All of them."""
+        """All calls."""
         return [each for row in self._rows.values() for each in row]
 
     @property
     def failed(self) -> list[CallRecord]:
-        """Those without the right answer."""
+        """The calls without the right answer."""
         return [each for each in self.records if each.error]
 
     def _heading(self) -> str:

@@ -1,4 +1,4 @@
-"""The dialects of the tour: for each of them there is an agent that is asked in it, and a caller
+"""The dialects of the tour. For each of them there is an agent that is called in it, and a caller
 that speaks it."""
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Ports(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.http}"
 
 
 class TourDialect(Struct, frozen=True):
-    """A dialect, and the agent that is asked in it."""
+    """A dialect, and the agent that is called in it."""
 
     dialect: Dialect
 
@@ -38,7 +38,7 @@ class TourDialect(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The dialect as short as a table needs it."""
+        """The short name of the dialect for a table."""
         return self.dialect.name.removeprefix("a2a-")
 
     @property
@@ -66,7 +66,7 @@ class TourDialect(Struct, frozen=True):
 
 def tour_dialects() -> list[TourDialect]:
     """Returns each dialect that a server of ours offers, the newest first."""
-    # gRPC is an extra, so the demo does without where it is not installed.
+    # gRPC is an optional extra, so the demo runs without it if it is not installed.
     grpc = find_spec("grpc") is not None
     offered = [each for each in DIALECTS.values() if each.interface or each.listed_as]
     return [TourDialect(each) for each in offered if grpc or each.wire is not Wire.GRPC]

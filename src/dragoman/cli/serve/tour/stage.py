@@ -35,7 +35,7 @@ class Stage:
         behind = Ports(free_port(0), free_port(0))
         files = []
         for each in dialects:
-            # A file for each, so that they are agents of their own, with tasks of their own.
+            # Each has a file of its own, so that they are separate agents with separate tasks.
             file = folder / f"agent_{each.name.replace('-', '_')}.py"
             shutil.copyfile(showcase.__file__, file)
             files.append(f"{each.name}={file.name}")

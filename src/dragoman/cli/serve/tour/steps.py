@@ -56,7 +56,7 @@ class Tour:
         self.farewell()
 
     async def table(self) -> None:
-        """Asks every agent in every dialect."""
+        """Calls every agent in every dialect."""
         dialects = self.stage.dialects
         with CallTable(self.console, [each.label for each in dialects]) as table:
             for caller in dialects:
@@ -71,7 +71,7 @@ class Tour:
         self.show(f"{right - failed} of {right} answers were right")
 
     async def stream(self) -> None:
-        """Shows chunks as they come."""
+        """Shows chunks as they arrive."""
         chunks, began = 0, time.monotonic()
         self.console.print("   ", end="")
         async with self._call(self._dialect("a2a-0.3"), self._dialect("iat")) as agent:
@@ -92,7 +92,7 @@ class Tour:
             self.show(f"3 ->   ({task.state.value})\n{task.text.strip()}")
 
     async def crash(self) -> None:
-        """Shows that a task outlives the process that runs it, and that its caller waits on."""
+        """Shows that a task survives the process that runs it, while its caller keeps waiting."""
         agents = self.stage.agents
         async with self._call(self._dialect("a2a-0.3"), self._dialect("a2a-1.0")) as agent:
             task = _task(await agent.send("go", skill="slow", wait=False))
@@ -116,7 +116,7 @@ class Tour:
             self.console.print(f"\n   {line}", markup=False)
 
     def commands(self) -> list[str]:
-        """Returns commands that a shell takes as they are."""
+        """Returns commands that can be pasted into a shell."""
         dragoman, ports = program(), self.stage.ports
         iat, first = self._dialect("iat"), self._dialect("a2a-1.0")
         url = f"{ports.url}{AGENTS}"
@@ -188,8 +188,8 @@ def _task(answer: Task | Message) -> Task:
 
 
 def program(argv: Sequence[str] = sys.argv) -> str:
-    """Returns how a shell calls this program: by its name if that is on the path, else as it was
-    called now."""
+    """Returns the command that runs this program: its name if that is on the path, and otherwise
+    the way in which it was started."""
     called = Path(argv[0])
     if called.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m dragoman"

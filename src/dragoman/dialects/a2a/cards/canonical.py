@@ -1,11 +1,11 @@
-"""What of a card a signature covers: the members of A2A 1.0, present as protobuf says. The members
-of 0.3 are in `presence_0_3`.
+"""The part of a card that a signature covers: the members of A2A 1.0, with the presence rules of
+protobuf. The members of 0.3 are in `canonical_0_3`.
 
-A signature is over bytes, a card is an object, so both sides must write the same bytes for the
+A signature covers bytes, but a card is an object, so both sides must write the same bytes for the
 same card (a2a-wire §10.5). The table below is the 1.0 model in the notation of the fact sheet:
-`name*` is required and always written, `name?` is written when it was given, all others only when
-they differ from their default. Messages are written when they are there. What the table does not
-name is not covered, so it is not in what a verifier hands on either.
+`name*` is required and always written, `name?` is written if it was given, all others are written
+only if they differ from their default. Messages are written if they are present. A member that is
+not in the table is not covered, so a verifier does not pass it on either.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import rfc8785
 from dragoman.core.model import Json
 
 SAFE = 2**53 - 1
-"""Beyond it an integer is a double to everyone else (RFC 8785 §3.2.2.3)."""
+"""The largest integer that other implementations can represent exactly: beyond it, it is a double
+to them (RFC 8785 §3.2.2.3)."""
 
 
 class Uncanonical(ValueError):
-    """This has no canonical form; the text says what and where."""
+    """The document has no canonical form; the text says what is wrong and where."""
 
 
 class MemberKind(NamedTuple):
-    """How a value is read, and what protobuf takes for not said; None: a message."""
+    """Reads a value, and knows the default that protobuf treats as absent; None for a message."""
 
     read: Callable[[Json, str], Json]
     default: Json = None
@@ -50,7 +51,7 @@ _LIST, _OBJECT = _of(list, []).read, _of(dict, {}).read
 
 
 def many(kind: MemberKind) -> MemberKind:
-    """A list of these."""
+    """Returns the kind of a list of these."""
 
     def read(value: Json, where: str) -> Json:
         listed: Any = _LIST(value, where)
@@ -60,7 +61,7 @@ def many(kind: MemberKind) -> MemberKind:
 
 
 def named(kind: MemberKind) -> MemberKind:
-    """These by name; what is named is there, be it empty."""
+    """Returns the kind of a map of these by name. A named entry is present even if it is empty."""
 
     def read(value: Json, where: str) -> Json:
         found: Any = _OBJECT(value, where)
@@ -70,7 +71,7 @@ def named(kind: MemberKind) -> MemberKind:
 
 
 def message(fields: Mapping[str, MemberKind]) -> MemberKind:
-    """An object with these members."""
+    """Returns the kind of an object with these members."""
     table = [
         (name.rstrip("*?"), name[-1] in "*?", name[-1] == "*", fields[name]) for name in fields
     ]
@@ -80,7 +81,7 @@ def message(fields: Mapping[str, MemberKind]) -> MemberKind:
         found: dict[str, Json] = {}
         for name, kept, required, kind in table:
             member = given.get(name)
-            if member is None:  # ProtoJSON: null is not said
+            if member is None:  # in ProtoJSON, null means absent
                 if required and kind.default is not None:
                     found[name] = kind.default
                 continue
@@ -93,7 +94,7 @@ def message(fields: Mapping[str, MemberKind]) -> MemberKind:
 
 
 def free_object(value: Json, where: str) -> Json:
-    """An object of anything."""
+    """Returns the kind of an object with any members."""
     return _OBJECT(value, where)
 
 
@@ -102,7 +103,7 @@ def _struct(value: Json, where: str) -> Json:
 
 
 def _free(value: Json, where: str) -> Json:
-    """Anything at all, kept as it is but for numbers, which are doubles."""
+    """Returns any value unchanged, except for numbers, which become doubles."""
     match value:
         case dict():
             return {name: _free(each, where) for name, each in value.items()}
@@ -186,27 +187,29 @@ CARD = message(
         "iconUrl?": TEXT,
     }
 )
-"""AgentCard of lf.a2a.v1 without its signatures."""
+"""The AgentCard of lf.a2a.v1 without its signatures."""
 
 
 def canonical(card: Json) -> bytes:
-    """RFC 8785."""
+    """Returns the canonical bytes of RFC 8785."""
     return rfc8785.dumps(card)
 
 
 def canonical_stripped(card: Json) -> bytes:
-    """What a2a-sdk (1.3.0) signs: it drops everything empty, required or not."""
+    """Returns the bytes that a2a-sdk (1.3.0) signs: it drops everything that is empty, required or
+    not."""
     return canonical(stripped(card))
 
 
 def ascii_stripped(card: Json) -> bytes:
-    """What it signed in the versions of 1.0 before: ASCII, and numbers as doubles."""
+    """Returns the bytes that earlier 1.0 versions of a2a-sdk signed: ASCII, with numbers as
+    doubles."""
     tree = _doubles(stripped(card))
     return json.dumps(tree, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
 
 
 def stripped(value: Json) -> Json:
-    """Without all that is empty; None when nothing is left."""
+    """Returns the value without all empty members, or None if nothing is left."""
     match value:
         case dict():
             kept = {name: stripped(each) for name, each in value.items()}
@@ -232,7 +235,8 @@ def _doubles(value: Json) -> Json:
 
 
 def document_in(body: bytes) -> dict[str, Json]:
-    """A JSON object in which no name stands twice (RFC 8785 §3.1), or `Uncanonical`."""
+    """Returns a JSON object in which no name occurs twice (RFC 8785 §3.1). Raises `Uncanonical` for
+    any other body."""
     try:
         found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except Uncanonical:

@@ -1,9 +1,9 @@
-"""What of a card a signature for readers of 0.3 covers: the members of its JSON model.
+"""The part of a card that a signature for readers of 0.3 covers: the members of its JSON model.
 
-0.3 has signatures, but no word on canonical bytes. Two forms are signed and verified. `0.3` is RFC
-8785 over every member of 0.3's model as it stands; nothing that a reader of 0.3 uses can be changed
-under it. `0.3-sdk` is what a2a-sdk (0.3.26) makes of a card: it leaves out defaults, among them the
-types of security schemes, and everything empty, so that requirements without scopes are not in it.
+0.3 has signatures, but does not define canonical bytes. Two forms are signed and verified. `0.3` is
+RFC 8785 over every member of 0.3's model; it covers everything that a reader of 0.3 uses. `0.3-sdk`
+is the form of a2a-sdk (0.3.26): it leaves out defaults, among them the types of security schemes,
+and everything that is empty, so it does not cover requirements without scopes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _PARAMS = MemberKind(free_object)
 
 
 def _given(**fields: MemberKind) -> MemberKind:
-    """A message whose members are written when they are there, be they empty."""
+    """Returns the kind of a message whose members are written if they are present, even if they are
+    empty."""
     return message({f"{name.rstrip('_')}?": kind for name, kind in fields.items()})
 
 
@@ -56,7 +57,7 @@ _TELLING = {
     "flows": "oauth2",
     "openIdConnectUrl": "openIdConnect",
 }
-"""The member that only one type of scheme has: it names the type where that is left out."""
+"""The members that only one type of scheme has. They identify the type if it is left out."""
 
 
 def _type_of(scheme: dict[str, Json]) -> str:
@@ -97,13 +98,13 @@ CARD = _given(
     skills=many(_SKILL),
     supportsAuthenticatedExtendedCard=FLAG,
 )
-"""AgentCard of 0.3's JSON without its signatures."""
+"""The AgentCard of 0.3's JSON without its signatures."""
 
 _DEFAULTS = {"protocolVersion": "0.3.0", "preferredTransport": "JSONRPC"}
 
 
 def sdk(card: Json) -> bytes:
-    """The bytes that a2a-sdk 0.3.26 signs."""
+    """Returns the bytes that a2a-sdk 0.3.26 signs."""
     tree: Any = card
     kept = {name: value for name, value in tree.items() if value != _DEFAULTS.get(name)}
     if "securitySchemes" in kept:
@@ -116,7 +117,7 @@ def sdk(card: Json) -> bytes:
 
 
 def restored(card: dict[str, Json]) -> dict[str, Json]:
-    """A card read out of those bytes, with the defaults that they stand for."""
+    """Returns the card in these bytes, with the defaults that were left out."""
     schemes = card.get("securitySchemes")
     if isinstance(schemes, dict):
         typed = {

@@ -1,7 +1,8 @@
-"""The agent card as a document: for 1.0 readers, for 1.0 and 0.3 readers at once, for older ones.
+"""The agent card as a document: for readers of 1.0, for readers of 1.0 and 0.3 at once, and for
+older ones.
 
-One merged document suits everyone who ignores members it does not know, and every version tells its
-readers to. The pure 1.0 form is for those who say they want it, and for signing (a2a-wire §10.5).
+One merged document suits every reader that ignores unknown members, as every version requires of
+its readers. The pure 1.0 form is for readers that request it, and for signing (a2a-wire §10.5).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from .security import (
 
 Words = list[str] | None
 Required = list[dict[str, Json]] | None
-"""Requirements in any spelling: they differ too much for a Struct."""
+"""Requirements in any spelling, which differ too much for a Struct."""
 
 
 class WireProvider(SecurityStruct, frozen=True):
@@ -79,7 +80,7 @@ class WireSkill(SecurityStruct, frozen=True):
 
 
 class WireInterface(SecurityStruct, frozen=True):
-    """1.0's entry of supportedInterfaces."""
+    """An entry of supportedInterfaces in 1.0."""
 
     url: str
     protocol_binding: str
@@ -88,14 +89,14 @@ class WireInterface(SecurityStruct, frozen=True):
 
 
 class OldInterface(SecurityStruct, frozen=True):
-    """0.3's entry of additionalInterfaces."""
+    """An entry of additionalInterfaces in 0.3."""
 
     url: str
     transport: str
 
 
 class Document(SecurityStruct, frozen=True, kw_only=True):
-    """All members of all versions."""
+    """A card document with the members of all versions."""
 
     name: str
     description: str | None = None
@@ -122,31 +123,32 @@ class Document(SecurityStruct, frozen=True, kw_only=True):
 
 
 def pure_1_0(card: Card) -> bytes:
-    """The card for those who asked for 1.0."""
+    """Returns the document for readers that request 1.0."""
     return msgspec.json.encode(_document(card))
 
 
 def merged(card: Card) -> bytes:
-    """The card that readers of 1.0 and of 0.3 both understand (a2a-wire §15.3)."""
+    """Returns the document that readers of 1.0 and of 0.3 both understand (a2a-wire §15.3)."""
     old = [interface for interface in card.interfaces if interface.version == "0.3"]
     return msgspec.json.encode(_with_old(card, old))
 
 
 def legacy(card: Card) -> bytes:
-    """The card for 0.1 and 0.2, which know one `url` and speak JSON-RPC there."""
+    """Returns the document for readers of 0.1 and 0.2, which know one `url` and speak JSON-RPC
+    there."""
     old = [interface for interface in card.interfaces if interface.version == "0.3"]
     old.sort(key=lambda interface: interface.binding != "JSONRPC")
     document = _with_old(card, old)
     if old:
-        # 0.1's way to say it, where `securitySchemes` means nothing.
+        # The form of 0.1, in which `securitySchemes` has no meaning.
         authentication = authentication_out(card.schemes.values())
         document = replace(document, authentication=authentication)
     return msgspec.json.encode(document)
 
 
 def alone(card: Card, url: str) -> bytes:
-    """The card of a dialect that has an address of its own, for readers of 0.1: they know one `url`
-    and must not find their way to another one."""
+    """Returns the document of a dialect that has an address of its own, for readers of 0.1. They
+    know one `url` and must not find the address of another dialect."""
     authentication = authentication_out(card.schemes.values())
     document = replace(_document(card), url=url, authentication=authentication)
     return msgspec.json.encode(replace(document, supported_interfaces=None, signatures=None))
@@ -161,7 +163,7 @@ def _document(card: Card) -> Document:
         supported_interfaces=[
             WireInterface(i.url, i.binding, i.version, i.tenant or None) for i in card.interfaces
         ],
-        # 0.3 and 1.0 both require the url of a provider, be it empty.
+        # 0.3 and 1.0 both require the url of a provider, even if it is empty.
         provider=WireProvider(provider.organization, provider.url) if provider else None,
         documentation_url=card.documentation_url or None,
         icon_url=card.icon_url or None,
@@ -207,7 +209,7 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
 
 
 def _with_transitions(can: Capabilities | None, card: Card) -> Capabilities | None:
-    """0.3's word for the extension that tells them; 1.0 dropped it."""
+    """Adds the capability that 0.3 has for our extension of state transitions; 1.0 dropped it."""
     declared = any(extension.uri == TRANSITIONS for extension in card.extensions)
     if can is None or not declared:
         return can
@@ -237,7 +239,8 @@ _read = msgspec.json.Decoder(Document).decode
 
 
 def card_in(body: bytes) -> Card:
-    """The card in a document of any version, or `PeerMisbehaved`."""
+    """Returns the card in a document of any version. Raises `PeerMisbehaved` if it is not a
+    card."""
     try:
         found = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -278,7 +281,7 @@ def _security_in(found: Document) -> tuple[dict[str, Scheme], tuple[Requirement,
 
 
 def _interfaces_in(found: Document) -> Iterable[Interface]:
-    """In the order the agent prefers, none twice."""
+    """Returns the interfaces in the agent's order of preference, without duplicates."""
     listed = [
         Interface(
             url=i.url,
@@ -292,7 +295,7 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
     old = [(i.url, i.transport) for i in found.additional_interfaces or ()]
     if found.url:
         old.insert(0, (found.url, found.preferred_transport or "JSONRPC"))
-    # 0.3 has no word for tenants: what is above with one is not another address.
+    # 0.3 has no tenants, so an address that is listed above with a tenant is not a different one.
     known = {(i.url, i.binding) for i in listed if i.version == version}
     listed += (
         Interface(url=url, binding=binding, version=version)
@@ -303,10 +306,11 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
 
 
 def version_in(version: str | None, *, listed: bool) -> str:
-    """The version that an interface speaks, as Major.Minor.
+    """Returns the version that an interface speaks, as Major.Minor.
 
-    One that says none speaks 1.0 where it is `listed` in supportedInterfaces, which came with 1.0.
-    The main address of an older card speaks 0.3 then: before 0.2.5 cards had no word for it.
+    An interface without a version speaks 1.0 if it is `listed` in supportedInterfaces, which was
+    introduced with 1.0. The main address of an older card speaks 0.3, because cards before 0.2.5
+    had no field for the version.
     """
     return ".".join((version or ("1.0" if listed else "0.3")).split(".")[:2])
 

@@ -1,8 +1,10 @@
-"""Values on a card that look like secrets. A card is public, so one stops the start (A2A 0.3 §5.4).
+"""Finds values on a card that look like secrets. A card is public, so such a value prevents the
+start of the server (A2A 0.3 §5.4).
 
-Known shapes are looked for everywhere, chance only outside of web addresses: hashes in the address
-of a page are common, and so are UUIDs, digests and long names in text, none of which count. What is
-left, a long run of letters and digits without pattern, is hardly ever anything but a key.
+Known formats are searched everywhere. Random strings are searched only outside of web addresses,
+because hashes are common in the addresses of pages. UUIDs, digests and long names in text are
+common too and do not count. What remains, a long run of letters and digits without a pattern, is
+hardly ever anything but a key.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from itertools import pairwise
 from dragoman.core.model import Json
 
 SKIPPED = frozenset(("signatures",))
-"""Members of the card that are made of random bytes."""
+"""The members of a card that consist of random bytes."""
 PIECE, OVERLAP = 1024, 256
 
 _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -53,14 +55,15 @@ _SECRET_NAME = re.compile(
 _RUN = re.compile(r"[A-Za-z0-9_+/=-]{28,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LEAST_BITS = 4.2
-"""Shannon bits a character; random base64 of this length has 4.4 and more."""
+"""The minimum of Shannon bits per character; random base64 of this length has at least 4.4."""
 _LEAST_CHANGES = 0.42
-"""How often a capital, a small letter, a digit or a sign is followed by another kind. In random
-base64 it is 0.65 (the deviation 0.09 at this length), in names that people make 0.3."""
+"""The minimum share of characters that are followed by another kind of character (capital, small
+letter, digit or sign). In random base64 it is 0.65 (with a deviation of 0.09 at this length), in
+names that people choose 0.3."""
 
 
 def leaks(document: Json, where: str = "") -> Iterator[tuple[str, str]]:
-    """Where something looks like a secret, and like which."""
+    """Yields the places of values that look like secrets, and the kind of secret."""
     match document:
         case dict():
             for name, value in document.items():
@@ -81,7 +84,7 @@ def leaks(document: Json, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def looks_like(text: str) -> str:
-    """What kind of secret this text seems to hold; nothing, if it seems to hold none."""
+    """Returns the kind of secret that this text seems to contain, or an empty text."""
     words = [word for word in text.split(" ") if "data:image/" not in word]
     for piece in _pieces(" ".join(words)):
         for name, shape in _SHAPES:
@@ -92,7 +95,8 @@ def looks_like(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Overlapping parts: what some shapes cost grows with the square of a text's length."""
+    """Returns overlapping parts of a text, because the cost of some patterns grows with the square
+    of its length."""
     for start in range(0, max(len(text) - OVERLAP, 1), PIECE - OVERLAP):
         yield text[start : start + PIECE]
 
@@ -110,7 +114,7 @@ def _random(run: str) -> bool:
         for char in run
     ]
     if not {"d", "u", "l"}.issubset(kinds):
-        return False  # hex of any length has no capitals and small letters at once
+        return False  # hex does not mix capitals and small letters
     changes = sum(one != other for one, other in pairwise(kinds))
     if changes / (len(run) - 1) < _LEAST_CHANGES:
         return False

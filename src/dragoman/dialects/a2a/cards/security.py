@@ -1,7 +1,7 @@
-"""Security schemes and requirements on a card: 1.0's spelling, 0.3's, and both at once.
+"""Security schemes and requirements on a card, in the spelling of 1.0, of 0.3, and of both at once.
 
-1.0 says what a scheme is by the member that holds it, 0.3 by a `type` beside its members
-(a2a-wire §10.2). The two do not collide, so one object can say both.
+1.0 identifies a scheme by the member that holds it, 0.3 by a `type` among its members (a2a-wire
+§10.2). The two do not collide, so one object can have both forms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Word = str | None
 
 
 class SecurityStruct(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Base of all parts. Members without a default are always written."""
+    """The base of all structs here. Members without a default are always written."""
 
 
 class Flow(SecurityStruct, frozen=True):
@@ -40,7 +40,7 @@ class Flow(SecurityStruct, frozen=True):
 
 
 class Flows(SecurityStruct, frozen=True):
-    """1.0 takes exactly one, 0.3 several (but no deviceCode)."""
+    """The OAuth flows. 1.0 allows exactly one, 0.3 several (but no deviceCode)."""
 
     authorization_code: Flow | None = None
     client_credentials: Flow | None = None
@@ -50,7 +50,7 @@ class Flows(SecurityStruct, frozen=True):
 
 
 class Kind(SecurityStruct, frozen=True):
-    """What stands in a member of 1.0, and flat in 0.3."""
+    """The members of a scheme, which 1.0 nests in a member of their own and 0.3 does not."""
 
     name: Word = None
     location: Word = None
@@ -87,7 +87,7 @@ _MEMBERS = {
     "openIdConnect": "open_id_connect_security_scheme",
     "mutualTLS": "mtls_security_scheme",
 }
-"""0.3's type, and 1.0's member for it."""
+"""Maps the types of 0.3 to the members of 1.0."""
 _FLOWS = {
     "authorizationCode": "authorization_code",
     "clientCredentials": "client_credentials",
@@ -101,13 +101,13 @@ _FLOWS = {
 
 
 def scheme_1_0(scheme: Scheme) -> WireScheme:
-    """A scheme as 1.0 has it."""
+    """Returns a scheme in the form of 1.0."""
     type, kind = _kind(scheme)
     return replace(WireScheme(), **{_MEMBERS[type]: kind})
 
 
 def scheme_both(scheme: Scheme) -> WireScheme:
-    """A scheme that readers of 1.0 and of 0.3 both understand (a2a-wire §15.3)."""
+    """Returns a scheme that readers of 1.0 and of 0.3 both understand (a2a-wire §15.3)."""
     type, kind = _kind(scheme)
     flows = kind.flows
     if isinstance(scheme, OAuth2):
@@ -136,7 +136,7 @@ def _kind(scheme: Scheme) -> tuple[str, Kind]:
             format = scheme.bearer_format or None
             return "http", Kind(scheme=scheme.scheme, bearer_format=format, description=described)
         case OAuth2():
-            # 1.0 has room for one flow: the first is the one that is meant.
+            # 1.0 has room for only one flow, so the first one is used.
             one = {_FLOWS[flow.kind]: _flow_out(flow) for flow in scheme.flows[:1]}
             url = scheme.metadata_url or None
             return "oauth2", Kind(
@@ -163,7 +163,7 @@ def _flow_out(flow: OAuthFlow) -> Flow:
 
 
 def scheme_in(wire: WireScheme) -> Scheme | None:
-    """The scheme, or nothing if it is of a kind we do not know."""
+    """Returns the scheme, or None if it is of an unknown kind."""
     for type, member in _MEMBERS.items():
         kind: Kind | None = getattr(wire, member)
         if kind is not None:
@@ -216,7 +216,7 @@ def _flows_in(flows: Flows | None) -> dict[str, OAuthFlow]:
 
 
 def required_1_0(requirements: Iterable[Requirement]) -> list[Json] | None:
-    """As ProtoJSON has them: what is empty is left out."""
+    """Returns requirements as ProtoJSON, which leaves out empty members."""
     return [
         {
             "schemes": {
@@ -230,14 +230,14 @@ def required_1_0(requirements: Iterable[Requirement]) -> list[Json] | None:
 
 
 def required_0_3(requirements: Iterable[Requirement]) -> list[Json] | None:
-    """As OpenAPI has them."""
+    """Returns requirements in the form of OpenAPI."""
     return [
         {name: list(scopes) for name, scopes in needed.items()} for needed in requirements
     ] or None
 
 
 def required_in(listed: Iterable[Mapping[str, Json]]) -> tuple[Requirement, ...]:
-    """Any of the three spellings in the wild (a2a-wire §4.2)."""
+    """Reads requirements in any of the three spellings that are in use (a2a-wire §4.2)."""
     return tuple(map(_requirement_in, listed))
 
 
@@ -259,13 +259,13 @@ def _scopes_in(scopes: Json) -> tuple[str, ...]:
 
 
 class WireAuthentication(SecurityStruct, frozen=True):
-    """All that 0.1 says: names of schemes of the Authorization header."""
+    """The authentication of 0.1, which only names schemes of the Authorization header."""
 
     schemes: list[str] | None = None
 
 
 def authentication_out(schemes: Iterable[Scheme]) -> WireAuthentication | None:
-    """The names 0.1 has for them."""
+    """Returns the names of these schemes in 0.1."""
     names = list(dict.fromkeys(map(_old_name, schemes)))
     return WireAuthentication(names) if names else None
 
@@ -283,5 +283,5 @@ def _old_name(scheme: Scheme) -> str:
 
 
 def authentication_in(authentication: WireAuthentication) -> dict[str, Scheme]:
-    """0.1's names as schemes of ours; any one of them is enough."""
+    """Returns schemes for the names of 0.1, any one of which is sufficient."""
     return {name: HttpAuth(scheme=name.lower()) for name in authentication.schemes or ()}

@@ -1,12 +1,13 @@
 """Signatures of cards: detached JWS over the canonical card (A2A 1.0 §8.4, a2a-wire §10.5).
 
-A merged card is two cards in one document, and readers of 1.0 and of 0.3 use other members of it.
-So each version has signatures of its own in the same list, and one that holds proves what its own
-readers use.
+A merged card is two cards in one document, and readers of 1.0 and of 0.3 use different members of
+it. Therefore each version has signatures of its own in the same list, and a valid one proves the
+members that the readers of its version use.
 
-What a signer says of itself is not believed: `jwk`, `x5c`, `x5u` and the unprotected header play no
-part, a `jku` is only a hint for those who already decided to trust it, and the algorithm is that of
-the key. One good signature suffices, so a bad one beside it is no reason to refuse.
+What a signer claims about itself is not trusted: `jwk`, `x5c`, `x5u` and the unprotected header are
+ignored, a `jku` is only a hint for readers that have already decided to trust it, and the algorithm
+is determined by the key. One valid signature is sufficient, so an invalid one beside it is no
+reason to refuse the card.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ from . import documents as cards
 from .canonical import MemberKind, Uncanonical, document_in
 
 MOST_SIGNATURES = 16
-"""Looked at in one card."""
+"""The maximum number of signatures of one card that are examined."""
 MOST_CHARS = 8192
-"""Of a protected header, and of a signature."""
+"""The maximum number of characters of a protected header, and of a signature."""
 LEAST_RSA_BITS = 2048
 KINDS = {"ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519"), "RS256": ("RSA", "")}
-"""The algorithms that count, each with the one kind of key it takes. Nothing else is ever tried, so
-no header can choose `none`, or have a public key used as a shared secret."""
+"""The accepted algorithms, each with the only kind of key that it takes. No other algorithm is ever
+tried, so no header can choose `none`, or have a public key used as a shared secret."""
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _FORBIDDEN = ("crit", "b64")
-"""Extensions that change what is signed; we know none (RFC 7515 §4.1.11)."""
+"""Extensions that change what is signed; we support none (RFC 7515 §4.1.11)."""
 
 
 class SignedForm(Struct, frozen=True):
     """One way to write a card before it is signed."""
 
     version: str
-    """The version of A2A whose members it covers."""
+    """The version of A2A whose members the form covers."""
     model: MemberKind
     write: Callable[[Json], bytes]
     restored: Callable[[dict[str, Json]], dict[str, Json]] = dict
-    """What was left out and is known all the same."""
+    """Restores the members that the form leaves out because they are known."""
 
 
 FORMS = {
@@ -61,16 +62,17 @@ FORMS = {
     "0.3": SignedForm("0.3", canonical_0_3.CARD, canonical.canonical),
     "0.3-sdk": SignedForm("0.3", canonical_0_3.CARD, canonical_0_3.sdk, canonical_0_3.restored),
 }
-"""What signers in the wild sign, for each version the one first that covers all. `strict` is what
-the specification of 1.0 asks for; 0.3's asks for nothing in particular."""
+"""The forms that signers use. For each version, the first one covers all members. `strict` is the
+form that the specification of 1.0 requires; that of 0.3 requires no particular form."""
 STRICT = ("strict", "0.3")
-"""Those that cover every member of their version."""
+"""The forms that cover every member of their version."""
 _SDK = ("stripped", "0.3-sdk")
-"""Those that the verifiers of a2a-sdk take, 1.3.0 and 0.3.26."""
+"""The forms that the verifiers of a2a-sdk 1.3.0 and 0.3.26 accept."""
 
 
 def payload(document: Json, form: str = "strict") -> bytes:
-    """The bytes that are signed; `Uncanonical` if there are none for this document."""
+    """Returns the bytes that are signed. Raises `Uncanonical` if there are none for this
+    document."""
     how = FORMS[form]
     try:
         return how.write(how.model.read(document, ""))
@@ -81,11 +83,11 @@ def payload(document: Json, form: str = "strict") -> bytes:
 
 
 class Refused(ValueError):
-    """This signature cannot count; the text says why."""
+    """The signature is not valid; the text says why."""
 
 
 class Key(Struct, frozen=True):
-    """A key with its name, for one algorithm."""
+    """A key with its id, for one algorithm."""
 
     kid: str
     alg: str
@@ -93,14 +95,15 @@ class Key(Struct, frozen=True):
     private: bool = False
 
     def public(self) -> dict[str, Json]:
-        """As it stands in a key set."""
+        """Returns the public key as an entry of a key set."""
         members: dict[str, Json] = {**self.key.as_dict(private=False)}
         members.pop("key_ops", None)
         return {**members, "kid": self.kid, "alg": self.alg, "use": "sig"}
 
 
 def key_in(members: Mapping[str, Any]) -> Key:
-    """The key in a JWK, or `Refused`. Without `kid` its name is its thumbprint (RFC 7638)."""
+    """Returns the key in a JWK. Its id is `kid`, or else its thumbprint (RFC 7638). Raises
+    `Refused` if it is not valid."""
     held = {name: value for name, value in members.items() if name not in ("key_ops", "x5c", "x5u")}
     if held.get("use", "sig") != "sig":
         raise Refused("the key is not for signatures")
@@ -122,7 +125,8 @@ def key_in(members: Mapping[str, Any]) -> Key:
 
 
 def sign(document: Json, key: Key, jku: str = "", form: str = "strict") -> Signature:
-    """A signature over a card's document; `Uncanonical` if it has no canonical form."""
+    """Returns a signature over a card's document. Raises `Uncanonical` if it has no canonical
+    form."""
     header: dict[str, Json] = {"alg": key.alg, "kid": key.kid, "typ": "JOSE"}
     if jku:
         header["jku"] = jku
@@ -132,11 +136,12 @@ def sign(document: Json, key: Key, jku: str = "", form: str = "strict") -> Signa
 
 
 def signed(card: Card, key: Key, jku: str = "", *, compatible: bool = True) -> Card:
-    """The card with our signatures, and no others: what was signed before was another card.
+    """Returns the card with our signatures, and without any others: they were made for a different
+    card.
 
-    `compatible` adds those over what a2a-sdk makes of the card, where that differs.
+    `compatible` adds signatures over the forms of a2a-sdk, where these differ.
     """
-    # Both documents are served, and may put 0.3's addresses in another order.
+    # Both documents are served, and the addresses of 0.3 may be in a different order in them.
     documents = [document_in(out(card)) for out in (cards.merged, cards.legacy)]
     made = sign_all(documents, key, jku, compatible=compatible)
     return msgspec.structs.replace(card, signatures=made)
@@ -145,7 +150,7 @@ def signed(card: Card, key: Key, jku: str = "", *, compatible: bool = True) -> C
 def sign_all(
     documents: Iterable[dict[str, Json]], key: Key, jku: str = "", *, compatible: bool = True
 ) -> tuple[Signature, ...]:
-    """Signatures for the readers of each version that these documents have members for."""
+    """Returns signatures for the readers of each version for which these documents have members."""
     names = (*STRICT, *_SDK) if compatible else STRICT
     wanted: dict[bytes, tuple[dict[str, Json], str]] = {}
     for document in documents:
@@ -157,13 +162,13 @@ def sign_all(
 
 
 def versions_in(document: Mapping[str, Json]) -> tuple[str, ...]:
-    """The versions whose readers find an address in this document."""
+    """Returns the versions whose readers find an address in this document."""
     found = {"1.0": document.get("supportedInterfaces"), "0.3": document.get("url")}
     return tuple(version for version, where in found.items() if where)
 
 
 class SignatureClaim(Struct, frozen=True):
-    """A signature that says it is by this key. It is not proved by anything here."""
+    """A signature that claims to be made with this key. Nothing is verified yet."""
 
     protected: str
     signature: bytes
@@ -173,7 +178,7 @@ class SignatureClaim(Struct, frozen=True):
 
 
 def claim_in(entry: Json) -> SignatureClaim:
-    """One entry of `signatures`, or `Refused`."""
+    """Reads one entry of `signatures`. Raises `Refused` if it is not valid."""
     if not isinstance(entry, dict):
         raise Refused("it is no object")
     protected, signature = entry.get("protected"), entry.get("signature")
@@ -198,20 +203,20 @@ def claim_in(entry: Json) -> SignatureClaim:
 
 
 class SignedDocument:
-    """A card as it came, with the signatures it claims to have."""
+    """A received card, with the signatures that it claims to have."""
 
     def __init__(self, body: bytes | Mapping[str, Json]) -> None:
-        """Raises `Uncanonical` if it is nothing that could be signed."""
+        """Raises `Uncanonical` if the document cannot be signed."""
         raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
         self.members = document_in(raw)
         self.claims: list[SignatureClaim] = []
         self.refused: list[str] = []
-        """Why each of the other entries does not count."""
+        """The reasons why the other entries are not valid."""
         listed = self.members.get("signatures")
         if listed is not None and not isinstance(listed, list):
             raise Uncanonical("signatures must be a list")
         self.signed = bool(listed)
-        """Whether it claims to be signed at all."""
+        """Whether the document claims to be signed at all."""
         for place, entry in enumerate((listed or [])[:MOST_SIGNATURES]):
             try:
                 self.claims.append(claim_in(entry))
@@ -220,7 +225,7 @@ class SignedDocument:
         self._payloads: dict[str, bytes] = {}
 
     def payload(self, form: str) -> bytes:
-        """The bytes a signer of this form would have signed."""
+        """Returns the bytes that a signer of this form would have signed."""
         if form not in self._payloads:
             self._payloads[form] = payload(self.members, form)
         return self._payloads[form]
@@ -228,7 +233,7 @@ class SignedDocument:
     def proved(
         self, claim: SignatureClaim, key: Key, forms: tuple[str, ...] = tuple(FORMS)
     ) -> str | None:
-        """The form in which this key signed it, or None if it did not."""
+        """Returns the form in which this key signed the document, or None if it did not."""
         if key.alg != claim.alg or key.kid != claim.kid:
             return None
         algorithm = JWSRegistry.algorithms[key.alg]
@@ -242,16 +247,16 @@ class SignedDocument:
         return None
 
     def card(self, forms: Iterable[str]) -> Card:
-        """What was signed in these forms and nothing else: members that no signature covers are
-        left out."""
+        """Returns the card as it was signed in these forms, without members that no signature
+        covers."""
         whole: dict[str, Any] = {}
         for form in forms:
             whole = _joined(whole, FORMS[form].restored(document_in(self.payload(form))))
         return cards.card_in(msgspec.json.encode(whole))
 
     def uncovered(self, forms: tuple[str, ...]) -> tuple[str, ...]:
-        """What readers use and nothing says that was signed in these forms: members of our `Card`.
-        Some forms leave out what is empty."""
+        """Returns the members of our `Card` that readers use although no signature in these forms
+        covers them. Some forms leave out empty members."""
         found: dict[str, None] = {}
         for version in versions_in(self.members):
             own = [form for form in forms if FORMS[form].version == version]
@@ -259,8 +264,8 @@ class SignedDocument:
         return tuple(found)
 
     def contradicted(self, forms: tuple[str, ...]) -> tuple[str, list[str]] | None:
-        """A version without a signature of its own, and what it says otherwise than the one that
-        was signed in these forms."""
+        """Returns a version without a signature of its own, and the members in which it contradicts
+        the version that was signed in these forms."""
         signed = {FORMS[form].version for form in forms}
         for version in versions_in(self.members):
             for other in signed if version not in signed else ():
@@ -269,19 +274,19 @@ class SignedDocument:
         return None
 
     def _seen(self, version: str) -> Card:
-        """The card as readers of this version see it."""
+        """Returns the card as readers of this version see it."""
         model = next(form.model for form in FORMS.values() if form.version == version)
         return cards.card_in(msgspec.json.encode(model.read(self.members, "")))
 
 
 def _differences(read: Card, known: Card) -> list[str]:
-    """The members of a card that say otherwise than another one, or more."""
+    """Returns the members in which a card differs from another one, or has more."""
     return [
         name
         for name in Card.__struct_fields__
         if name != "signatures"
         and (
-            # Those for readers of other versions are none of its business.
+            # Interfaces for readers of other versions are not compared.
             not set(read.interfaces) <= set(known.interfaces)
             if name == "interfaces"
             else getattr(read, name) != getattr(known, name)
@@ -290,7 +295,7 @@ def _differences(read: Card, known: Card) -> list[str]:
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """Two views of one document, each without what the other alone has."""
+    """Joins two views of one document, without the members that only one of them has."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {
             name: _joined(one[name], other[name])
@@ -304,7 +309,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 
 def _names(listed: list[Any]) -> list[Any]:
-    """What tells the members of a list apart, so that none is joined with another one."""
+    """Returns what identifies the members of a list, so that different ones are not joined."""
     return [(e.get("id"), e.get("uri")) if isinstance(e, dict) else e for e in listed]
 
 
@@ -313,7 +318,7 @@ def _text(raw: bytes) -> str:
 
 
 def _bytes(text: Json) -> bytes:
-    """Strict: one text for each value (RFC 7515 §2)."""
+    """Decodes base64 strictly: there is one text for each value (RFC 7515 §2)."""
     if not isinstance(text, str) or len(text) > MOST_CHARS or not _BASE64URL.fullmatch(text):
         raise Refused("it is not base64url")
     try:

@@ -20,22 +20,24 @@ from .secret_scan import leaks
 
 MEDIA = re.compile(r"(?i)(\*|[a-z0-9!#$&^_.+-]+)/(\*|[a-z0-9!#$&^_.+-]+)(\s*;\s*\S+)*")
 _OLD = frozenset(("text", "data", "file", "*"))
-"""What 0.1 called modes; some still do."""
+"""The names of modes in 0.1, which some cards still use."""
 _HOST_PORT = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 _WEB = ("http", "https")
 _SCHEMES = {"JSONRPC": _WEB, "HTTP+JSON": _WEB, "GRPC": (*_WEB, "grpc", "grpcs", "dns")}
-"""What the addresses of core bindings begin with; those of others may begin with anything."""
+"""The schemes that the addresses of core bindings may have; those of other bindings may have
+any."""
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong, or (a warning) not as it should be."""
+    """One rule that a card breaks, or, as a warning, a recommendation that it does not follow."""
 
     field: str
     text: str
     warning: bool = False
     rule: str = ""
-    """The name of the rule that is broken, such as `skill-ids`; empty for what no version says."""
+    """The name of the broken rule, such as `skill-ids`; empty for a problem that no version
+    mentions."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.text}" if self.field else self.text
@@ -45,7 +47,7 @@ Found = Iterator[Problem]
 
 
 def problems(document: Json) -> list[Problem]:
-    """All that is wrong with a card, errors first."""
+    """Returns all problems of a card, errors first."""
     if not isinstance(document, dict):
         return [Problem("", "A card is a JSON object")]
     found = [problem for rule in _RULES for problem in rule(document)]
@@ -87,7 +89,7 @@ def _modes(card: dict[str, Any]) -> Found:
 def _skills(card: dict[str, Any]) -> Found:
     skills = card.get("skills")
     if skills is None:
-        # 1.0 is written by protobuf, which leaves an empty list out.
+        # 1.0 is written by protobuf, which leaves out an empty list.
         new = "supportedInterfaces" in card and "url" not in card
         yield Problem("skills", "is missing", warning=new, rule="skills")
         return
@@ -113,7 +115,7 @@ def _skills(card: dict[str, Any]) -> Found:
 
 
 def _interfaces(card: dict[str, Any]) -> Found:
-    """§5.6.4: at least one transport, none twice, none in conflict with another."""
+    """Checks §5.6.4: at least one transport, no duplicates and no conflicts."""
     new, old = card.get("supportedInterfaces"), card.get("additionalInterfaces")
     if not new and not card.get("url"):
         text = "The card names no address where the agent is reached"
@@ -150,7 +152,8 @@ def _address(url: str, binding: str, where: str = "") -> Found:
 
 
 def _conflicts(card: dict[str, Any]) -> Found:
-    """§5.6.2: bindings may share an address, but HTTP and gRPC hardly speak at the same one."""
+    """Checks §5.6.2: bindings may share an address, but HTTP and gRPC can hardly share the same
+    one."""
     main = [(card.get("url"), card.get("preferredTransport") or "JSONRPC")]
     for where, name, rule, first in (
         ("supportedInterfaces", "protocolBinding", "", []),
@@ -170,7 +173,8 @@ def _bare(url: Any) -> str:
 
 
 def _main(card: dict[str, Any]) -> Found:
-    """0.3's main address: its transport is said, and the list of all has it too."""
+    """Checks the main address of 0.3: it names its transport, and the list of all interfaces
+    repeats it."""
     url = card.get("url")
     if url is None:
         if not card.get("supportedInterfaces") and card.get("additionalInterfaces"):
@@ -224,7 +228,8 @@ def _security(card: dict[str, Any]) -> Found:
                         text = f"'{scheme}' is not one of the security schemes"
                         yield Problem(place, text, rule="security")
                     elif kinds[scheme] not in ("", *_SCOPED) and _scopes(scopes):
-                        # OpenAPI, whose requirements these are: for other schemes it is empty.
+                        # In OpenAPI, where these requirements come from, the list is empty for
+                        # other schemes.
                         what = f"has scopes, which go with {' and '.join(_SCOPED)} only"
                         yield Problem(f"{place}.{scheme}", what, rule="security")
 
@@ -236,13 +241,13 @@ _TYPES = {
     "openIdConnect": ("openIdConnectSecurityScheme", ("openIdConnectUrl",)),
     "mutualTLS": ("mtlsSecurityScheme", ()),
 }
-"""0.3's type of a scheme, 1.0's member for it, and what it must have."""
+"""The types of schemes in 0.3, the corresponding members in 1.0, and their required members."""
 _SCOPED = ("oauth2", "openIdConnect")
 _PLACES = ("header", "query", "cookie")
 
 
 def _kind_of(scheme: dict[str, Any]) -> str:
-    """0.3's type, in either spelling; empty if it is none."""
+    """Returns the type of a scheme in 0.3, from either spelling, or an empty text."""
     held = next((type for type, (member, _) in _TYPES.items() if member in scheme), "")
     value = scheme.get("type")
     return held or (value if isinstance(value, str) and value in _TYPES else "")
@@ -264,7 +269,7 @@ def _scheme(scheme: Any, kind: str, where: str) -> Found:
     member, needed = _TYPES[kind]
     forms = [(scheme, where, needed)] if "type" in scheme else []
     if member in scheme:
-        # 1.0 calls the place of a key otherwise.
+        # 1.0 has another name for the location of a key.
         new = tuple("location" if name == "in" else name for name in needed)
         forms.append((_object(scheme[member]), f"{where}.{member}", new))
     for holder, place, names in forms:
@@ -359,7 +364,7 @@ def _media(listed: Json, where: str, rule: str = "") -> Found:
             yield Problem(place, "is not a text", rule=rule)
         elif not MEDIA.fullmatch(mode):
             text = f"'{mode}' is not a media type such as text/plain"
-            # 0.1's words are still in use, so the doctor has nothing to say about them.
+            # The names of 0.1 are still in use, so the doctor does not report them.
             old = mode in _OLD
             yield Problem(place, text, warning=old, rule="" if old else "media-types")
 

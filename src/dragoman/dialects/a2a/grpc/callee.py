@@ -1,9 +1,9 @@
-"""A2A over gRPC, any version, the side that is asked. One rpc is one exchange.
+"""The callee's side of A2A over gRPC, in any version. One rpc is one exchange.
 
 The path of a call names the version (a2a-wire §15.4); the a2a-version metadata must not contradict
-it. A frame's target is that path, its body the protobuf message without gRPC's own framing. An
-error's frame has the status code of gRPC, the text for people as the header `grpc-message`, and in
-1.0 a google.rpc.Status as its body, for `grpc-status-details-bin`.
+it. The target of a frame is that path, its body is the protobuf message without the framing of
+gRPC. The frame of an error has the status code of gRPC, the text for people as the header
+`grpc-message`, and in 1.0 a google.rpc.Status as its body, for `grpc-status-details-bin`.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ CODES = {
 }
 """The status codes of gRPC that we use, by the names in `errors.SPELLINGS`."""
 CODES_0_3 = {
-    # As the SDKs of 0.3 did; the specification fixes none (a2a-wire §12.1).
+    # The SDKs of 0.3 use these codes; the specification defines none (a2a-wire §12.1).
     **dict.fromkeys((-32002, -32003, -32004, -32005, -32007), "UNIMPLEMENTED"),
 }
 MOST_TEXT = 400
-"""Characters of an error's text: it stands in the trailers up to three times, and clients take no
-more than 8 KiB of them."""
+"""The maximum number of characters of an error's text. It is in the trailers up to three times, and
+clients accept no more than 8 KiB of them."""
 NAMES_0_3 = {
     -32700: "JSONParseError",
     -32600: "InvalidRequestError",
@@ -78,7 +78,7 @@ NAMES_0_3 = {
     -32008: "ExtensionSupportRequiredError",
     -32009: "VersionNotSupportedError",
 }
-"""What 0.3 clients look for in front of the text (a2a-wire §12.4)."""
+"""The names that clients of 0.3 look for at the beginning of the text (a2a-wire §12.4)."""
 
 
 _write_status = writer("google.rpc.Status")
@@ -87,7 +87,7 @@ _write_bad_request = writer("google.rpc.BadRequest")
 
 
 def failure_1_0(error: e.DragomanError) -> Frame:
-    """A google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
+    """Returns a google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
     spelling = errors.spelling_of(error)
     code, text = CODES[spelling.grpc], errors.message_out(error, spelling)[:MOST_TEXT]
     details = [
@@ -114,7 +114,7 @@ _DETAILS: dict[str, Callable[[dict[str, Any]], bytes]] = {
 
 
 def failure_0_3(error: e.DragomanError) -> Frame:
-    """A code and a text with the error's name in front, if 0.3 has one for it."""
+    """Returns a code, and a text that begins with the error's name, if 0.3 has one for it."""
     spelling = errors.spelling_of(error, errors.SPELLINGS_0_3)
     name = NAMES_0_3.get(spelling.code)
     text = errors.message_out(error, spelling)
@@ -127,7 +127,7 @@ FAILURES = {"1.0": failure_1_0, "0.3": failure_0_3}
 
 
 class GrpcCallee(A2ACallee):
-    """One rpc, on the side that is asked."""
+    """The callee's side of one rpc."""
 
     _version = v1_0.V1_0
     _service: RpcService = new.SERVICE
@@ -136,7 +136,7 @@ class GrpcCallee(A2ACallee):
 
     @property
     def tenant(self) -> str:
-        """The tenant the caller named in its request; 1.0 only."""
+        """The tenant that the caller named in its request; only 1.0 has it."""
         return getattr(self._request, "tenant", "")
 
     @cached_property
@@ -144,7 +144,7 @@ class GrpcCallee(A2ACallee):
         return CURSOR in self.extensions
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """One `Call` or one `Fault`."""
+        """Yields one `Call` or one `Fault`."""
         self._headers = headers = frame.headers
         found = RPCS.get(frame.target)
         if found is None:
@@ -163,7 +163,7 @@ class GrpcCallee(A2ACallee):
         return (Call(None, op, rpc.stream),)  # type: ignore[arg-type]  # any operation is one
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
-        """What was decided in reading the request."""
+        """Returns how the request was interpreted where it was ambiguous."""
         if self._rpc is None or self._rpc.notes is None:
             return ()
         return self._rpc.notes(self._request)

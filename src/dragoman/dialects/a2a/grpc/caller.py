@@ -43,13 +43,13 @@ SERVICES: dict[str, RpcService] = {each.version: each for each in (new.SERVICE, 
 _RPCS: dict[tuple[str, type[AnyOperation], bool], tuple[str, Rpc]] = {
     (service.name, rpc.op, rpc.stream): (f"/{service.name}/{name}", rpc)
     for service in (*SERVICES.values(), METHODS)
-    # Reversed, so that of two names for the same the first is kept.
+    # They are reversed, so that the first of two names for the same operation is kept.
     for name, rpc in reversed(list(service.rpcs.items()))
 }
 
 
 class GrpcCaller(Session):
-    """One exchange, on the side that asks, in one version ("1.0" or "0.3")."""
+    """The caller's side of one exchange, in one version ("1.0" or "0.3")."""
 
     def __init__(
         self, version: str = "1.0", extensions: Iterable[str] = (), tenant: str = ""
@@ -63,7 +63,7 @@ class GrpcCaller(Session):
             self._headers[VERSIONS[version].extensions_header] = uris
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`; nothing for what this version cannot ask."""
+        """Returns the request for a `Call`, or no frame if this version cannot express it."""
         if not isinstance(signal, Call):
             return ()
         own = isinstance(signal.op, Invoke)
@@ -79,12 +79,13 @@ class GrpcCaller(Session):
         headers = {**self._headers, "a2a-version": METHODS.version} if own else self._headers
         if self._tenant and service.tenants:
             fields = {**fields, "tenant": self._tenant}
-        if not signal.silent:  # there is no way to want no answer but not to listen to it
+        if not signal.silent:  # gRPC has no notifications: the answer is ignored
             self._open, self._ending = (signal, rpc), Ending()
         return (Frame(rpc.write_request(fields), path, headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a response, one message of a stream, its end or a failure says."""
+        """Returns the signals of a response, of one message of a stream, of its end or of a
+        failure."""
         if self._open is None:
             return ()
         call, rpc = self._open
@@ -113,7 +114,7 @@ class GrpcCaller(Session):
 
 
 def failed(code: int, text: str = "", details: bytes = b"") -> Frame:
-    """The frame that tells a caller that its rpc failed."""
+    """Returns the frame for an rpc that failed."""
     return Frame(details, "", {"grpc-message": text}, code or CODES["INTERNAL"])
 
 
@@ -134,19 +135,21 @@ _MEANINGS: dict[int, type[e.DragomanError]] = {
         "UNAUTHENTICATED": e.Unauthenticated,
     }.items()
 }
-"""What a status code says when nothing else does."""
+"""The errors by status code, for a failure without further information."""
 _REASONS = {spelling.reason: spelling.code for spelling in errors.SPELLINGS.values()}
 _NAMES = {name: code for code, name in NAMES_0_3.items()}
 _NAMED = re.compile(r"(\w+Error): (.*)", re.DOTALL).fullmatch
 _TOO_LARGE = re.compile(r"larger than max|too large").search
-"""gRPC has one code for too much and too many, and only the second may be asked again."""
+"""The text that tells a message that is too large from too many calls: gRPC has one code for both,
+and only the second may be retried."""
 
 _read_status = reader("google.rpc.Status")
 _read_info = reader("google.rpc.ErrorInfo")
 
 
 def error_in(code: int, text: str, details: bytes = b"") -> e.DragomanError:
-    """The error an rpc failed with: 1.0 says it in the details, 0.3 in front of the text."""
+    """Returns the error with which an rpc failed: 1.0 has it in the details, 0.3 at the beginning
+    of the text."""
     if (info := _info_in(details)) is not None and info.reason in _REASONS:
         data = [{"@type": errors.INFO, "metadata": dict(info.metadata)}]
         return errors.error_in(_REASONS[info.reason], text, data)
@@ -165,6 +168,6 @@ def _info_in(details: bytes) -> Proto | None:
         for detail in _read_status(details).details:
             if detail.type_url == errors.INFO:
                 return _read_info(detail.value)
-    except Wrong:  # others put other things there
+    except Wrong:  # other servers put something else there
         pass
     return None

@@ -1,4 +1,4 @@
-"""The agent card as protobuf, in both versions: the extended card is asked for over gRPC too."""
+"""The agent card as protobuf, in both versions, for the extended card over gRPC."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..proto import Fields
 
 
 class CardSpelling(Struct, frozen=True):
-    """Where the versions differ."""
+    """The differences between the versions."""
 
     security: str
     flows: dict[str, tuple[str, ...]]
-    """By kind of flow: its member of the oneof, then its fields."""
+    """The member of the oneof and the fields of each kind of flow."""
 
 
 _LAST = ("refresh_url", "scopes")
@@ -68,7 +68,7 @@ def card_0_3(card: Card) -> Fields:
 
 
 def _card(card: Card, version: CardSpelling) -> Fields:
-    """What both versions have."""
+    """Returns the members that both versions have."""
     provider = card.provider
     return {
         "name": card.name,
@@ -140,11 +140,12 @@ _SCHEMES: dict[type[Scheme], tuple[str, dict[str, str]]] = {
     core.OpenId: ("open_id_connect_security_scheme", {"open_id_connect_url": "url"}),
     core.MutualTls: ("mtls_security_scheme", {}),
 }
-"""By scheme: its member of the oneof, and its fields with our names for them."""
+"""The member of the oneof for each scheme, and its fields with our names for them."""
 
 
 def _flows(flows: Iterable[OAuthFlow], version: CardSpelling) -> Fields:
-    """A oneof in both protos: the first flow that the version knows stands for all."""
+    """Returns the flows, which are a oneof in both protos: the first flow that the version knows is
+    used."""
     for flow in flows:
         if flow.kind in version.flows:
             member, *fields = version.flows[flow.kind]

@@ -1,6 +1,6 @@
-"""Tasks and events out of protobuf, in both packages: what a caller is answered.
+"""Decodes tasks and events from protobuf, in both packages, for the caller's side.
 
-This is the other half of `encode`. Peers often leave out what they must say, so reading is lenient
+This is the counterpart of `encode`. Peers often leave out required members, so reading is lenient
 where writing is strict.
 """
 
@@ -25,7 +25,7 @@ from .encode import STATES, GrpcEncoder
 
 
 def artifact_in(words: GrpcEncoder, artifact: Proto) -> Artifact:
-    """An artifact, or a piece of one."""
+    """Returns an artifact, or a piece of one."""
     return Artifact(
         artifact_id=artifact.artifact_id,
         parts=tuple(convert_each(words.part_in, artifact.parts, ".parts")),
@@ -37,7 +37,7 @@ def artifact_in(words: GrpcEncoder, artifact: Proto) -> Artifact:
 
 
 def status_in(words: GrpcEncoder, status: Proto) -> Status:
-    """A status; a state of tomorrow is not known."""
+    """Returns a status. A state of a later version becomes `unknown`."""
     number = status.state
     return Status(
         STATES[number] if number < len(STATES) else State.UNKNOWN,
@@ -49,7 +49,7 @@ def status_in(words: GrpcEncoder, status: Proto) -> Status:
 
 
 def task_in(words: GrpcEncoder, task: Proto) -> Task:
-    """A task."""
+    """Returns a task."""
     return Task(
         id=needed(task.id, "a task id", ".id"),
         context_id=task.context_id,
@@ -61,7 +61,7 @@ def task_in(words: GrpcEncoder, task: Proto) -> Task:
 
 
 def sent_in(words: GrpcEncoder, response: Proto) -> Task | Message:
-    """What a send is answered."""
+    """Returns the answer to a send."""
     member = response.WhichOneof("payload")
     if member == "task":
         return task_in(words, response.task)
@@ -71,19 +71,19 @@ def sent_in(words: GrpcEncoder, response: Proto) -> Task | Message:
 
 
 def card_in(card: Proto) -> Any:
-    """The card. ProtoJSON is one of the spellings its reader knows."""
+    """Returns the card. ProtoJSON is one of the spellings that its reader accepts."""
     return documents.card_in(json_of(card))
 
 
 def nothing_in(empty: Proto) -> None:
-    """It was done."""
+    """Reads an answer without content."""
 
 
 # What happens
 
 
 def event_in(words: GrpcEncoder, step: Proto) -> tuple[Stamped | Message, bool]:
-    """What happened, and whether nothing can follow."""
+    """Returns an event, and whether no other can follow."""
     member = step.WhichOneof("payload")
     if member is None:
         raise Wrong("Expected a task, a message or an update")
@@ -111,7 +111,7 @@ def event_in(words: GrpcEncoder, step: Proto) -> tuple[Stamped | Message, bool]:
 
 
 def _take_cursor(bag: dict[str, Json] | None) -> tuple[int, dict[str, Json] | None]:
-    """An event's seq out of its metadata, and what else is there."""
+    """Returns the seq of an event from its metadata, and the rest of the metadata."""
     if not bag or CURSOR not in bag:
         return 0, bag
     seq = bag.pop(CURSOR)

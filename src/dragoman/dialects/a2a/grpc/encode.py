@@ -1,7 +1,7 @@
-"""Tasks and events as protobuf: the two packages say them alike but for a few names of fields.
+"""Encodes tasks and events as protobuf. The two packages differ only in a few names of fields.
 
-Straight between the canonical words and protobuf: by way of ProtoJSON and the wire structs a send
-would cost 150 us more.
+The canonical model is converted to protobuf directly: by way of ProtoJSON and the wire structs, a
+send would cost 150 us more.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from ..scalars import Wrong, check_links, convert_each
 from ..v1_0.convert import STATES_OUT
 
 STATES = tuple(STATES_OUT)
-"""By their number, the same in both versions; the table there stands in their order."""
+"""The states by their number, which is the same in both versions; the table is in that order."""
 NUMBERS = {state: number for number, state in enumerate(STATES)}
 ROLES_IN = {1: Role.USER, 2: Role.AGENT}
 ROLES_OUT = {role: number for number, role in ROLES_IN.items()}
-# In Python 3.11 naming a member costs as much as looking one up ten times.
+# In Python 3.11, accessing a member of an enum costs ten times as much as a global variable.
 _AGENT, _SUBMITTED = Role.AGENT, State.SUBMITTED
 
 Event = tuple[str, Fields]
-"""The member of a stream's message, and what it says."""
+"""The member of a stream's message, and its content."""
 
 
 class GrpcEncoder(Struct, frozen=True, kw_only=True):
-    """How one version spells tasks and what happens to them."""
+    """The spelling of tasks and events in one version."""
 
     part_in: Callable[[Proto], AnyPart]
     part_out: Callable[[AnyPart], Fields]
     link: str
-    """The field of a part in which a link stands;"""
+    """The field of a part that holds the address of a link."""
     parts: str = "parts"
-    """of a message, its parts;"""
+    """The field of a message that holds its parts."""
     status_message: str = "message"
-    """of a status, what the agent says with it;"""
+    """The field of a status that holds the agent's message."""
     message: str = "message"
-    """of an answer, a direct reply."""
+    """The field of an answer that holds a direct reply."""
     final: bool = False
-    """Whether updates say that they are the last."""
+    """Whether an update says that it is the last one."""
 
     def request_in(self, request: Proto, field: str) -> Message:
-        """The message of a send, with all that it must have."""
+        """Reads the message of a send, and checks that it has all required fields."""
         if not request.HasField(field):
             raise Wrong("Object missing required field `message`")
         message = getattr(request, field)
@@ -67,7 +67,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
             raise wrong.under(".message") from None
 
     def message_in(self, message: Proto) -> Message:
-        """A message."""
+        """Returns a message."""
         parts = getattr(message, self.parts)
         spend(len(parts))
         return Message(
@@ -82,7 +82,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         )
 
     def message_out(self, message: Message) -> Fields:
-        """A message."""
+        """Returns a message."""
         return {
             "message_id": message.message_id,
             "role": ROLES_OUT[message.role],
@@ -95,7 +95,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         }
 
     def artifact_out(self, artifact: Artifact) -> Fields:
-        """An artifact, or a piece of one."""
+        """Returns an artifact, or a piece of one."""
         return {
             "artifact_id": artifact.artifact_id,
             "parts": list(map(self.part_out, artifact.parts)),
@@ -106,7 +106,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         }
 
     def status_out(self, state: State, at: int, message: Message | None) -> Fields:
-        """A status."""
+        """Returns a status."""
         return {
             "state": NUMBERS[state],
             "timestamp": stamp_out(at),
@@ -114,7 +114,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         }
 
     def task_out(self, task: Task) -> Fields:
-        """A task."""
+        """Returns a task."""
         status = task.status
         return {
             "id": task.id,
@@ -126,13 +126,13 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         }
 
     def sent_out(self, value: Task | Message) -> Fields:
-        """What a send is answered."""
+        """Returns the answer to a send."""
         if isinstance(value, Task):
             return {"task": self.task_out(value)}
         return {self.message: self.message_out(value)}
 
     def page_out(self, page: TaskPage) -> Fields:
-        """A page of tasks, without its size: 0.3 does not tell it."""
+        """Returns a page of tasks, without its size, which 0.3 does not have."""
         return {
             "tasks": list(map(self.task_out, page.tasks)),
             "next_page_token": page.next_token,
@@ -142,7 +142,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
     # What happens
 
     def event_out(self, entry: Stamped, *, notes: bool) -> Event:
-        """One event."""
+        """Writes one event."""
         return _EVENTS_OUT[type(entry.event)](self, entry, entry.event, notes)
 
     def _opened_out(self, entry: Stamped, event: ev.Opened, notes: bool) -> Event:
@@ -164,7 +164,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         return self._update_out(entry, event.state, event.message, None)
 
     def _noted_out(self, entry: Stamped, event: ev.Noted, notes: bool) -> Event:
-        # Execution is opaque: without the extension only the state is told (DESIGN §3).
+        # Execution is opaque: without the extension, a caller sees only the state (DESIGN §3).
         note = extensions.note_out(event) if notes else None
         return self._update_out(entry, event.state, None, note)
 
@@ -203,5 +203,5 @@ _EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., Event]] = {
 
 
 def nothing_out(value: Json) -> Fields:
-    """An answer that says only that it was done."""
+    """Returns an answer without content."""
     return {}

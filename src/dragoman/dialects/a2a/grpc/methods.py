@@ -1,4 +1,4 @@
-"""The agent's own methods over gRPC, where no version of A2A has a place for them."""
+"""Methods of the agent's own over gRPC, which no version of A2A provides for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def invoke_in(request: Proto) -> Invoke:
 
 
 def invoke_out(op: Invoke) -> Fields:
-    # A Struct holds an object and nothing else.
+    # A Struct can hold only an object.
     if op.params is not None and not isinstance(op.params, dict):
         raise Wrong("Over gRPC the params of a method are an object", ".params")
     return {"method": op.method, "params": op.params or {}}
@@ -38,4 +38,5 @@ INVOKE = rpc(
     *("InvokeResponse", (result_out, result_in)),
 )
 METHODS = replace(SERVICE, name="dragoman.v1.Methods", rpcs={"Invoke": INVOKE})
-"""One service for all versions. It speaks 1.0's errors, whatever else is spoken."""
+"""One service for all versions. It uses the errors of 1.0, whatever version the caller speaks
+otherwise."""

@@ -1,7 +1,7 @@
-"""What a gRPC service is to us: a table of its rpcs, which serves both sides.
+"""The table of the rpcs of a gRPC service, which serves both sides.
 
-The two packages have the same rpcs, some under names of their own. `service` makes the table out of
-the converters of a version.
+The two packages have the same rpcs, some of them under different names. `service` builds the table
+from the converters of a version.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from .decode import card_in, nothing_in, sent_in, task_in
 from .encode import NUMBERS, STATES, GrpcEncoder, nothing_out
 
 Question = tuple[Callable[[Proto], ops.Operation[Any]], Callable[[Any], Fields]]
-"""How a request is read as an operation, and an operation written as a request."""
+"""The functions that read a request as an operation, and write an operation as a request."""
 Answer = tuple[Callable[[Any], Fields], Callable[[Proto], Any]]
-"""How a response is written, and how it is read."""
+"""The functions that write and read a response."""
 
 
 class Rpc(Struct, frozen=True, kw_only=True):
-    """One rpc. The converters of one take each other's types; the table ties them together."""
+    """One rpc. Its converters accept each other's types, which only the table ties together."""
 
     op: type[ops.AnyOperation]
     stream: bool = False
     read: Callable[[bytes], Proto]
-    """Reads a request,"""
+    """Reads a request, for the callee."""
     op_in: Callable[[Proto], ops.Operation[Any]]
     write: Callable[[Fields], bytes]
-    """and writes the response to it: the side that is asked."""
+    """Writes the response, for the callee."""
     answer_out: Callable[[Any], Fields]
     write_request: Callable[[Fields], bytes]
-    """Writes a request,"""
+    """Writes a request, for the caller."""
     op_out: Callable[[Any], Fields]
-    """Raises `Wrong` for what this version cannot ask."""
+    """Converts an operation to a request, for the caller. Raises `Wrong` if this version cannot
+    express it."""
     read_response: Callable[[bytes], Proto]
-    """and reads the response to it: the side that asks."""
+    """Reads the response, for the caller."""
     answer_in: Callable[[Proto], Any]
     notes: Callable[[Proto], Iterable[Mapping[str, Json]]] | None = None
-    """What was decided in reading the request, for the log."""
+    """Returns how the request was interpreted, for the log."""
 
 
 def rpc(
@@ -60,8 +61,8 @@ def rpc(
     *,
     stream: bool = False,
 ) -> Rpc:
-    """An rpc between these two messages of a package; a name with a dot is whole. A stream's
-    messages are written and read by its service."""
+    """Returns an rpc between these two messages of a package. A name with a dot is complete. The
+    messages of a stream are written and read by its service."""
     whole = response if "." in response else f"{package}.{response}"
     return Rpc(
         op=op,
@@ -78,22 +79,22 @@ def rpc(
 
 
 class RpcService(Struct, frozen=True, kw_only=True):
-    """One service: its rpcs, and how it spells what happens."""
+    """One service: its rpcs, and its spelling of events."""
 
     name: str
     dialect: str
     version: str
-    """As the a2a-version metadata says it."""
+    """The version in the a2a-version metadata."""
     rpcs: Mapping[str, Rpc]
-    """Of two names for the same, our callers use the first."""
+    """The rpcs by name. If two have the same meaning, our callers use the first."""
     step: Callable[[Fields], bytes]
-    """Writes one message of a stream,"""
+    """Writes one message of a stream."""
     read_step: Callable[[bytes], Proto]
-    """and reads one."""
+    """Reads one message of a stream."""
     words: GrpcEncoder
-    """How it spells what happens."""
+    """The spelling of tasks and events."""
     tenants: bool
-    """Whether its requests can name a tenant."""
+    """Whether requests can name a tenant."""
 
 
 def list_question(
@@ -101,8 +102,8 @@ def list_question(
     size_in: Callable[[Proto], int | None],
     length_in: Callable[[Proto], int | None],
 ) -> Question:
-    """How a request for a list of tasks is read and written. `since` is the field that holds the
-    time after which a task must have changed."""
+    """Returns the functions that read and write a request for a list of tasks. `since` is the field
+    for the time after which a task must have changed."""
 
     def list_in(request: Proto) -> ops.ListTasks:
         if request.status >= len(STATES):
@@ -154,11 +155,12 @@ def service(
     aliases: Mapping[str, str] = {},
     tenants: bool = False,
 ) -> RpcService:
-    """The A2A service of a package.
+    """Returns the A2A service of a package.
 
-    Where the packages differ in what an rpc is called, its name stands before its converters; for
-    `set_hook` it is the name of the request. `one_hook` shows a webhook and deletes it. `aliases`
-    are further names of rpcs, `notes` tells the log how the message of a send was read.
+    If the packages have different names for an rpc, the name precedes its converters; for
+    `set_hook` it is the name of the request. `one_hook` reads the requests to show and to delete a
+    webhook. `aliases` are further names of rpcs, and `notes` returns how the message of a send was
+    interpreted, for the log.
     """
     row = partial(rpc, package)
     task: Answer = words.task_out, partial(task_in, words)

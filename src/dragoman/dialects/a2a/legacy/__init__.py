@@ -1,1 +1,1 @@
-"""A2A before 0.3, and the flavours of it that others speak."""
+"""A2A before 0.3, and the variants of it that other implementations speak."""

@@ -1,10 +1,10 @@
-"""The community a2a-go (a2aserver/a2a-go of April 2025), both sides: 0.1 with ways of its own.
+"""The community a2a-go (a2aserver/a2a-go of April 2025), both sides: a variant of 0.1.
 
-It has its own words for states (pending, processing) and none for a task that waits, so that is
-told as processing, with the state in the metadata (dialects §4.5). In a stream only the first
-event is a JSON-RPC response; the others are bare and have names. It never tells the history. Its
-errors are HTTP errors where the request could not be read. It calls itself JSON-RPC "2.0" or "0".
-Our stream closes behind the last event; the original leaves that to the caller.
+It has its own names for states (pending, processing) and none for a task that waits, which is sent
+as processing, with the state in the metadata (dialects §4.5). In a stream only the first event is a
+JSON-RPC response; the others are bare and have names. It never sends the history. If a request
+cannot be read, it answers with an HTTP error. Its JSON-RPC version is "2.0" or "0". Our stream
+closes after the last event; the original leaves that to the caller.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RESUBSCRIBED = {"status": "resubscription initiated"}
 
 
 def send_in(params: wire.SendParams) -> SendMessage:
-    """It makes an id for those who send none."""
+    """Reads a send, and creates an id for callers that send none."""
     return calls.named_send_in(params, calls.id_in(params.id) if params.id else "")
 
 
@@ -84,7 +84,8 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
 
 
 def take_hint(metadata: Bag, state: State) -> tuple[State, Bag]:
-    """The state that there was no word for, and what metadata is left."""
+    """Returns the state in the metadata, for which there is no name, and the rest of the
+    metadata."""
     hint = (metadata or {}).get(HINT)
     if not metadata or not isinstance(hint, str) or hint not in set(State):
         return state, metadata
@@ -120,7 +121,7 @@ A2A_GO = Version(
 
 
 class OldRequest(Struct, frozen=True, gc=False):
-    """A request of the JSON-RPC that is called "0"."""
+    """A request of the JSON-RPC version "0"."""
 
     method: str
     jsonrpc: Literal["0"]
@@ -140,7 +141,7 @@ def request_in(body: bytes) -> jsonrpc.Request | OldRequest | Fault:
 
 
 class GoCallee(Session):
-    """One exchange, on the side that is asked."""
+    """The callee's side of one exchange."""
 
     dialect = A2A_GO.dialect
     tenant = ""
@@ -154,10 +155,11 @@ class GoCallee(Session):
         self._begun = False
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """One `Call` or one `Fault`."""
+        """Yields one `Call` or one `Fault`."""
         self.extensions = extensions.extensions_in(frame.headers)
         if jsonrpc.bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
-            # The original takes anything; but then any web page could send it (as in `rpc`).
+            # The original accepts any content type, but then any web page could send a request (as
+            # in `jsonrpc`).
             return (Fault(jsonrpc.id_in(jsonrpc.request_in(frame.body)), WRONG_TYPE),)
         request = request_in(frame.body)
         if isinstance(request, Fault):
@@ -176,7 +178,7 @@ class GoCallee(Session):
         return (Call(id, op, method.stream, self._silent),)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The frames of a signal; a stream begins with a JSON-RPC response."""
+        """Returns the frames of a signal; a stream begins with a JSON-RPC response."""
         match signal:
             case Update():
                 return self._update(signal)
@@ -201,7 +203,7 @@ class GoCallee(Session):
             task = None if watching else calls.task_of(entry)
             result: object = task_out(task, GO) if task is not None else RESUBSCRIBED
             body = jsonrpc.encode(jsonrpc.ResultOut(update.id, result))
-            if task is not None:  # which is all that the event would say
+            if task is not None:  # the event would contain nothing else
                 return (Frame(body, "", NOTHING, 200, mark, RPC_RESULT),)
             frames.append(Frame(body, "", NOTHING, 200, "", RPC_RESULT))
         name = STATUS
@@ -220,7 +222,7 @@ class GoCallee(Session):
 
 
 class BareEvent(Struct, frozen=True, gc=False):
-    """Enough of an event to tell it from a response."""
+    """The members of an event that tell it from a response."""
 
     jsonrpc: str | None = None
     status: Json = None
@@ -231,7 +233,7 @@ _read_bare = msgspec.json.Decoder(BareEvent).decode
 
 
 class GoCaller(BareStreamCaller):
-    """One exchange, on the side that asks."""
+    """The caller's side of one exchange."""
 
     def __init__(self) -> None:
         super().__init__(A2A_GO)

@@ -1,4 +1,4 @@
-"""Callers of peers whose streams are not made of JSON-RPC responses."""
+"""Callers of peers whose streams do not consist of JSON-RPC responses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..version import Version
 
 
 class BareStreamCaller(RpcCaller):
-    """One exchange, on the side that asks. Its peers do not know the A2A-Version header, either."""
+    """The caller's side of one exchange. Its peers do not know the A2A-Version header, either."""
 
     def __init__(self, version: Version) -> None:
         super().__init__(version)
         del self._headers["a2a-version"]
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one event of a stream, says."""
+        """Returns the signals of a whole response, or of one event of a stream."""
         streams = [call for call, method in self._open.values() if method.stream]
         if not streams or not frame.body:
             return super().receive(frame)
@@ -35,4 +35,4 @@ class BareStreamCaller(RpcCaller):
 
     @abstractmethod
     def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
-        """What one event of a stream says; it may still be a JSON-RPC response."""
+        """Returns the signals of one event of a stream, which may still be a JSON-RPC response."""

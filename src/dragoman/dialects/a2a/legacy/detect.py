@@ -1,10 +1,11 @@
-"""Tells callers apart whose method and headers do not (a2a-wire §15.4).
+"""Tells callers apart if the method and the headers do not (a2a-wire §15.4).
 
-- 0.1 and 0.3 share tasks/get, tasks/cancel and tasks/resubscribe. Without a version header it is
-  the task that tells: one that was named by its caller was opened in 0.1, and is told so that
-  readers of both cope. Any other is told in 0.3.
-- Parts without `kind`, or a call whose id is null, are the hybrid's, see `hybrid`.
-- In a stream of 0.1 artifacts are numbered as they come, so each stream has a teller of its own.
+- 0.1 and 0.3 share tasks/get, tasks/cancel and tasks/resubscribe. Without a version header the task
+  decides: a task that was named by its caller was opened in 0.1, and is sent in a form that readers
+  of both versions understand. Any other task is sent in 0.3.
+- Parts without `kind`, or a call whose id is null, belong to the hybrid, see `fasta2a`.
+- In a stream of 0.1, artifacts are numbered in the order of their arrival, so each stream has an
+  encoder of its own.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from .v0_1 import BOTH, PLAIN, V0_1, EventEncoder, new_stream
 from .v0_1.convert import task_out
 
 Look = Callable[[Struct, RpcMethod, object], tuple[Version, RpcMethod]]
-"""What a call really is: from its params, its method so far, and its id."""
+"""Returns the method of a call, given its params, the method so far, and its id."""
 
 SHARED = ("tasks/get", "tasks/cancel", "tasks/resubscribe")
 
 
 def shared_method(header: str | None, name: str) -> tuple[Version, RpcMethod] | None:
-    """The method of a shared name, for a caller that says it speaks 0.1."""
+    """Returns the method of a shared name, for a caller that declares 0.1."""
     if header is None or header.strip() != V0_1.name or name not in SHARED:
         return None
     return new_stream(V0_1, PLAIN), V0_1.methods[name]
@@ -70,7 +71,7 @@ LOOKS: dict[str, Look] = {
 
 
 class _Either:
-    """Tells one stream in the version its task was opened in."""
+    """Encodes one stream in the version in which its task was opened."""
 
     def __init__(self) -> None:
         self._encoder = EventEncoder(BOTH)

@@ -1,10 +1,12 @@
-"""The hybrid that fasta2a's client speaks: 0.3's methods and words, 1.0's shapes.
+"""The hybrid that the client of fasta2a speaks: the methods and names of 0.3 with the objects of
+1.0.
 
-Its parts are flat (`text`, `raw`, `url`, `data`) and have no `kind`; it wants what it sends
-answered in a wrapper (`task`, `message`, `statusUpdate`, `artifactUpdate`), but tasks/get bare, and
-says null as the id of that. Others leave out `kind` too: examples, and people with curl. So what
-is sent without it is answered in both shapes at once: as 0.3 does, with 1.0's wrapper as one more
-member. Only tasks asked for under the id null are told in 1.0's shapes alone.
+Its parts are flat (`text`, `raw`, `url`, `data`) and have no `kind`. It expects the answer to a
+send in a wrapper (`task`, `message`, `statusUpdate`, `artifactUpdate`), but the answer to tasks/get
+without one, and sends null as the id of tasks/get. Others leave out `kind` too, such as examples
+and people with curl. Therefore a send without `kind` is answered in both forms at once: as in 0.3,
+with the wrapper of 1.0 as one more member. Only tasks that are requested under the id null have the
+form of 1.0 alone.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from ..version import RpcMethod, method
 
 
 class HybridPart(wire_1_0.Part, frozen=True, gc=False):
-    """Of 1.0, or the one of 0.3 that differs."""
+    """A part of 1.0, or the one part of 0.3 that differs."""
 
     file: wire_0_3.File | UnsetType | None = UNSET
     type: Json = None
@@ -56,14 +58,14 @@ class SendParams(wire_0_3.Params, frozen=True, gc=False):
 
 
 def lacks_kinds(params: Struct) -> bool:
-    """Whether no part of what is sent says of which kind it is."""
+    """Returns whether no part of a message has a `kind`."""
     parts = params.message.parts if isinstance(params, wire_0_3.SendParams) else None
     return bool(parts) and all(part.kind is None for part in parts or ())
 
 
 def send_in(params: SendParams) -> SendMessage:
     message, options = params.message, params.configuration
-    # All but the parts is read as 0.3 reads it.
+    # Everything except the parts is read as in 0.3.
     bare = wire_0_3.Message(
         message.message_id or message.message_id_,
         message.role if isinstance(message.role, str) else "",
@@ -189,7 +191,7 @@ def event_out(entry: Stamped | Message, notes: bool) -> Struct:
     return _twice(calls.event_out(entry, notes), wrapped)
 
 
-# fasta2a's client takes no other words for this one.
+# The client of fasta2a accepts no other name for this one.
 HYBRID = replace(V0_3, event_out=event_out, words={TaskNotFound: "Task not found"})
 _sending = partial(method, SendMessage, SendParams, (send_in, calls.send_out))
 SEND = _sending((sent_out, calls.sent_in))

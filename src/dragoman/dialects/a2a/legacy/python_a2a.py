@@ -1,9 +1,9 @@
-"""The server of python-a2a (0.5 of 2025), on the side that asks: 0.1 with ways of its own.
+"""The server of python-a2a (0.5 of 2025), for the caller's side: a variant of 0.1.
 
-Its card says 0.3, but there is nothing of 0.3 behind it. Each method has a path of its own, and
-both kinds of stream share one. A stream is told as bare tasks, under the JSON-RPC id in the place
-of an event id; the last one is called `complete`. It has no webhooks. What its own clients ask of
-us is in `older`; this is what its servers want to be asked.
+Its card names 0.3, but it does not implement 0.3. Each method has a path of its own, and both kinds
+of stream share one. A stream consists of bare tasks, with the JSON-RPC id as the event id; the last
+event is named `complete`. It has no webhooks. The requests of its clients are handled in `detect`;
+this module is about its servers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PYTHON_A2A = replace(
     meanings={**V0_1.meanings, -32000: TaskNotFound},
 )
 STREAMS = "tasks/stream"
-"""The path of both kinds."""
+"""The path of both kinds of stream."""
 LAST = "complete"
 
 
 class _BareEvent(msgspec.Struct, frozen=True, gc=False):
-    """Enough of an event to tell a bare task from a response."""
+    """The members of an event that tell a bare task from a response."""
 
     jsonrpc: str | None = None
 
@@ -49,13 +49,13 @@ _read_bare = msgspec.json.Decoder(_BareEvent).decode
 
 
 class PythonCaller(BareStreamCaller):
-    """One exchange, on the side that asks."""
+    """The caller's side of one exchange."""
 
     def __init__(self) -> None:
         super().__init__(PYTHON_A2A)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`, at the path of its method."""
+        """Returns the request for a `Call`, at the path of its method."""
         frames = super().send(signal)
         if not isinstance(signal, Call):
             return frames

@@ -29,9 +29,10 @@ from ..scalars import MAX_INT32, Wrong, count_in
 from .descriptors import FILES
 
 Proto = Any
-"""A protobuf message. Its classes are made at run time, so no type checker knows its fields."""
+"""A protobuf message. Its classes are created at run time, so a type checker does not know its
+fields."""
 Fields = dict[str, Any]
-"""A message to be: its fields by name."""
+"""The fields of a message that is to be created, by name."""
 
 POOL = DescriptorPool()
 for _file in FileDescriptorSet.FromString(b85decode(FILES)).file:
@@ -42,8 +43,9 @@ ANY = sys.maxsize
 
 
 def reader(name: str, most: int = MAX_CONTAINERS) -> Callable[[bytes], Proto]:
-    """Reads the message of this name; raises `Wrong`. An answer may be a long list, of `ANY` size;
-    what callers send is not (`spend`)."""
+    """Returns a function that reads the message of this name, and raises `Wrong` if it is not
+    valid. An answer may be a long list, of `ANY` size; the messages of callers are limited
+    (`spend`)."""
     parse = _message(name).FromString
 
     def read(body: bytes) -> Proto:
@@ -60,9 +62,9 @@ _LEFT: ContextVar[list[int]] = ContextVar("containers left in the message that i
 
 
 def spend(containers: int) -> None:
-    """Counts what a message is made of as JSON's brackets are counted (`nesting`): each costs more
-    to convert than to send. Raises `Wrong` when it is too much. Depth is protobuf's own limit,
-    which is lower than ours."""
+    """Counts the objects in a message, as the brackets of JSON are counted (`nesting`), because
+    each costs more to convert than to send. Raises `Wrong` if there are too many. The depth is
+    limited by protobuf itself, more strictly than by us."""
     left = _LEFT.get([MAX_CONTAINERS])
     left[0] -= containers
     if left[0] < 0:
@@ -70,7 +72,7 @@ def spend(containers: int) -> None:
 
 
 def writer(name: str) -> Callable[[Fields], bytes]:
-    """Writes the message of this name."""
+    """Returns a function that writes the message of this name."""
     message = _message(name)
 
     def write(fields: Fields) -> bytes:
@@ -81,7 +83,7 @@ def writer(name: str) -> Callable[[Fields], bytes]:
 
 
 def json_of(message: Proto) -> bytes:
-    """The message as ProtoJSON; too slow for anything but cards."""
+    """Returns the message as ProtoJSON. This is too slow for anything but cards."""
     written: str = MessageToJson(message, indent=None)
     return written.encode()
 
@@ -91,28 +93,29 @@ def _message(name: str) -> Any:
 
 
 _EXACT = 2**53
-"""Beyond it a double no longer holds every whole number."""
+"""The limit beyond which a double cannot represent every integer."""
 
 
 def number_in(number: float) -> int | float:
-    """JSON has one kind of number and protobuf sends it as a double; 3.0 was 3."""
+    """Returns a number as JSON would have it: protobuf sends every number as a double, so 3.0
+    becomes 3."""
     return int(number) if number.is_integer() and -_EXACT <= number <= _EXACT else number
 
 
 def value_in(value: Proto) -> Json:
-    """What a google.protobuf.Value holds; one that holds nothing holds null."""
+    """Returns the content of a google.protobuf.Value; one without content is null."""
     kind = value.WhichOneof("kind")
     return _VALUES_IN[kind](getattr(value, kind)) if kind is not None else None
 
 
 def object_in(struct: Proto) -> dict[str, Json]:
-    """A google.protobuf.Struct as the JSON object it is."""
+    """Returns a google.protobuf.Struct as a JSON object."""
     spend(1)
     return {key: value_in(value) for key, value in struct.fields.items()}
 
 
 def list_in(items: Proto) -> list[Json]:
-    """A google.protobuf.ListValue as the JSON array it is."""
+    """Returns a google.protobuf.ListValue as a JSON array."""
     spend(1)
     return [value_in(item) for item in items.values]
 
@@ -128,7 +131,7 @@ _VALUES_IN: dict[str, Callable[[Any], Json]] = {
 
 
 def value_out(value: Json) -> Fields:
-    """Any JSON value as the fields of a google.protobuf.Value."""
+    """Returns a JSON value as the fields of a google.protobuf.Value."""
     match value:
         case None:
             return {"null_value": 0}
@@ -146,12 +149,12 @@ def value_out(value: Json) -> Fields:
 
 
 def bag_in(message: Proto, field: str = "metadata") -> dict[str, Json] | None:
-    """A Struct that may be missing."""
+    """Returns a Struct that may be missing."""
     return object_in(getattr(message, field)) if message.HasField(field) else None
 
 
 def stamp_in(message: Proto, field: str) -> int | None:
-    """A Timestamp that may be missing, in milliseconds."""
+    """Returns a Timestamp that may be missing, in milliseconds."""
     if not message.HasField(field):
         return None
     stamp = getattr(message, field)
@@ -159,7 +162,7 @@ def stamp_in(message: Proto, field: str) -> int | None:
 
 
 def stamp_out(at: int) -> Fields | None:
-    """Milliseconds as a Timestamp; none if the time is not known."""
+    """Returns milliseconds as a Timestamp, or None if the time is not known."""
     if not at:
         return None
     seconds, millis = divmod(at, 1000)
@@ -169,12 +172,12 @@ def stamp_out(at: int) -> Fields | None:
 def counted(
     message: Proto, field: str, path: str = ".historyLength", low: int = 0, high: int = MAX_INT32
 ) -> int | None:
-    """A number that may be missing."""
+    """Returns a number that may be missing."""
     return count_in(getattr(message, field), path, low, high) if message.HasField(field) else None
 
 
 def needed(value: str, what: str, path: str) -> str:
-    """A string that must not be empty."""
+    """Returns a string that must not be empty."""
     if not value:
         raise Wrong(f"Expected {what}", path)
     return value

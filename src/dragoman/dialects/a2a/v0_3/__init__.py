@@ -1,4 +1,4 @@
-"""A2A 0.3, and 0.2 with it: the same on this wire."""
+"""A2A 0.3, and 0.2, which is the same on this wire."""
 
 from .. import errors
 from ..version import Version

@@ -1,4 +1,4 @@
-"""A2A 0.3's methods (0.3 §7), and 0.2's."""
+"""The methods of A2A 0.3 (0.3 §7) and 0.2."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def send_in(params: wire.SendParams) -> SendMessage:
         return SendMessage(message=message, metadata=params.metadata)
     return SendMessage(
         message=message,
-        # Over JSON-RPC, a call that does not say waits (D7).
+        # Over JSON-RPC, a call waits by default (D7).
         wait=options.blocking is not False,
         history_length=history_in(options.history_length, ".configuration.historyLength"),
         accepts=options.accepted_output_modes or (),
@@ -64,7 +64,7 @@ def since_in(params: wire.ListParams) -> int | None:
 
 
 def updated_in(since: str | int | None) -> int | None:
-    """A draft's `lastUpdatedAfter`: a time, or milliseconds."""
+    """Reads the `lastUpdatedAfter` of a draft: a time, or milliseconds."""
     if isinstance(since, int):
         return count_in(since, ".lastUpdatedAfter", 0, LATEST)
     return stamp_in(since, ".lastUpdatedAfter") if since else None
@@ -106,7 +106,7 @@ def page_in(raw: Raw) -> TaskPage:
 
 
 def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
-    """What happened, and whether nothing can follow."""
+    """Returns an event, and whether no other can follow."""
     step = step_in(raw)
     if isinstance(step, wire.Message):
         return message_in(step), True
@@ -130,7 +130,7 @@ def step_in(raw: Raw) -> wire.Step:
 
 
 def _unnamed_in(raw: Raw) -> wire.Step:
-    """A step without `kind`, which is recognised by its members (a2a-wire §6)."""
+    """Returns a step without `kind`, which is recognised by its members (a2a-wire §6)."""
     found = _read_any_step(raw)
     wrapped = found.task or found.message or found.status_update or found.artifact_update
     if wrapped is not None:

@@ -1,4 +1,4 @@
-"""A2A 0.3's parts, and the words it has for states and roles.
+"""The parts of A2A 0.3, and its names for states and roles.
 
 0.3 has no place for some of what we know (a2a-wire §15.5). It is kept in the part's metadata on the
 way out and taken back from there on the way in:
@@ -45,8 +45,9 @@ def part_reader(
     missing: Mapping[str | None, str] = {},
     data_in: Callable[[Json, str | None], Json] | None = None,
 ) -> Callable[[Any], AnyPart]:
-    """How parts are read, over JSON-RPC and over REST. `missing` says for a kind what such a part
-    lacks; `data_in` finds the value in `data`, where it is not always the value itself."""
+    """Returns the function that reads parts, over JSON-RPC and over REST. `missing` names what a
+    part of a kind lacks; `data_in` finds the value in `data`, which is not always the value
+    itself."""
 
     def part_in(part: Any) -> AnyPart:
         text, file, data, metadata = part.text, part.file, part.data, part.metadata
@@ -74,7 +75,7 @@ _MISSING: dict[str | None, str] = {
 
 
 def check_kind(part: HasKind, found: str) -> None:
-    """Raises `Wrong` if a part says that it is something else than what it holds."""
+    """Raises `Wrong` if the `kind` of a part does not match its content."""
     if part.kind is not None:
         if part.kind != found:
             raise Wrong(f"Expected `{found}`, got `{part.kind[:20]}`", ".kind")
@@ -83,19 +84,19 @@ def check_kind(part: HasKind, found: str) -> None:
 
 
 class HasKind(Protocol):
-    """A part that may say what it is."""
+    """A part that may name its kind."""
 
     @property
     def kind(self) -> str | None:
-        """In the word of 0.3,"""
+        """The name of the kind in 0.3."""
 
     @property
     def type(self) -> Json:
-        """or of 0.1."""
+        """The name of the kind in 0.1."""
 
 
 def check_data(parts: Iterable[wire.Part], path: str) -> None:
-    """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
+    """Raises `Wrong` for data that is not an object, which callers may not send in 0.3."""
     for index, part in enumerate(parts):
         if part.data is not UNSET and not isinstance(part.data, dict):
             raise Wrong("Expected an object: in 0.3 data is nothing else", f"{path}[{index}].data")
@@ -137,7 +138,7 @@ def part_out(part: AnyPart) -> wire.Part:
 
 
 def pack_names(part: Text | Data) -> Bag:
-    """The part's metadata with its filename and media type."""
+    """Returns the part's metadata with its filename and media type."""
     if not (part.filename or part.media_type):
         return part.metadata
     metadata = dict(part.metadata or {})
@@ -149,7 +150,7 @@ def pack_names(part: Text | Data) -> Bag:
 
 
 def unpack_names(metadata: Bag) -> tuple[str, str, Bag]:
-    """Filename, media type, and what metadata is left."""
+    """Returns the filename, the media type, and the rest of the metadata."""
     if not metadata or not (FILENAME in metadata or MEDIA_TYPE in metadata):
         return "", "", metadata
     rest = dict(metadata)
@@ -160,14 +161,14 @@ def unpack_names(metadata: Bag) -> tuple[str, str, Bag]:
 
 
 def wrap_value(value: Json, metadata: Bag) -> tuple[Json, Bag]:
-    """0.3 takes only objects as data."""
+    """Wraps a value in an object, because data must be an object in 0.3."""
     if isinstance(value, dict):
         return value, metadata
     return {"value": value}, {**(metadata or {}), DATA_PART_COMPAT: True}
 
 
 def unwrap_value(data: Json, metadata: Bag) -> tuple[Json, Bag]:
-    """The value behind `data_part_compat`, and what metadata is left."""
+    """Returns the value that is marked with `data_part_compat`, and the rest of the metadata."""
     if not metadata or metadata.get(DATA_PART_COMPAT) is not True:
         return data, metadata
     if not isinstance(data, dict) or data.keys() != {"value"}:

@@ -1,9 +1,10 @@
-"""The bytes of a file in 0.3 over REST and gRPC, which may be encoded once more than they say.
+"""The bytes of a file in 0.3 over REST and gRPC, which may be encoded once more than declared.
 
-Its .proto has bytes there. The SDKs put base64 text into them, others the bytes themselves, and
-nothing tells which. What does not read as base64 is taken as it is. What does could be either, so
-the declared media type decides: it is taken as sent if only that can be of this type, and else
-decoded, as the SDKs mean it. A type that says nothing of its bytes leaves it to them too.
+The .proto has bytes there. The SDKs put base64 text into them, other peers the bytes themselves,
+and nothing tells which. Bytes that are not valid base64 are used unchanged. Valid base64 could be
+either, so the declared media type decides: the bytes are used unchanged if only they can be of this
+type, and otherwise they are decoded, as the SDKs intend. If the type says nothing about its bytes,
+they are decoded too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from dragoman.core.model import Json
 
 AS_SENT, DECODED = "as sent", "decoded"
 LONGEST_WORD = 256
-"""Text without a space, a comma or a line end that is longer than this is base64."""
+"""The length beyond which text without a space, a comma or a line end is taken for base64."""
 
 
 def bytes_in(content: bytes, media_type: str) -> bytes:
-    """What the file holds."""
+    """Returns the content of the file."""
     decoded = _decode(content)
     if decoded is None:
         return content
@@ -30,7 +31,7 @@ def bytes_in(content: bytes, media_type: str) -> bytes:
 
 
 def decide(content: bytes, media_type: str) -> str:
-    """How bytes were taken that could be meant in two ways; nothing if they could not."""
+    """Returns how ambiguous bytes were interpreted, or an empty text if they were not ambiguous."""
     decoded = _decode(content)
     if decoded is None:
         return ""
@@ -44,7 +45,7 @@ def decide(content: bytes, media_type: str) -> str:
 
 
 def notes(files: Iterator[tuple[int, bytes, str]]) -> Iterator[Mapping[str, Json]]:
-    """For the log: how each of these files was taken, by the number of its part."""
+    """Returns how each of these files was interpreted, by the number of its part, for the log."""
     for part, content, media_type in files:
         if how := decide(content, media_type):
             yield {"what": "file_bytes", "part": part, "media_type": media_type, "taken": how}
@@ -93,7 +94,7 @@ _OFFICE = ("application/vnd.openxmlformats-", "application/vnd.oasis.opendocumen
 
 
 def _of(media_type: str) -> Callable[[bytes], bool] | None:
-    """Whether bytes can be of this type, if that can be told."""
+    """Returns whether bytes can be of this type, or None if that is not known."""
     name = media_type.partition(";")[0].strip().lower()
     if name == "application/json" or name.endswith("+json"):
         return _json

@@ -1,9 +1,10 @@
 """A2A 0.3 as protobuf (a2a.v1): its parts, its requests, and the table of its rpcs.
 
-Tasks are named `tasks/{id}`; the bytes of a file travel as base64 text; a number that is 0 was not
-given, and a `blocking` that is false may not have been given either, so it does not wait (D7). So a
-history length of 0 cannot be asked for, nor can a cancel say anything beside the task's name. What
-0.3 has no place for lives in the metadata of parts, as over JSON-RPC.
+Tasks are named `tasks/{id}`, and the bytes of a file are sent as base64 text. A number that is 0
+was not given, and a `blocking` that is false may not have been given either, so it does not wait
+(D7). Therefore a history length of 0 cannot be requested, and a cancel can hold nothing but the
+name of the task. Values for which 0.3 has no place are kept in the metadata of parts, as over
+JSON-RPC.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def file_in(file: Proto, metadata: dict[str, Json] | None) -> AnyPart:
 
 
 def file_notes(request: Proto) -> Iterator[Mapping[str, Json]]:
-    """For the log: how the bytes of each file were taken."""
+    """Returns how the bytes of each file were interpreted, for the log."""
     return files.notes(
         (index, part.file.file_with_bytes, part.file.mime_type)
         for index, part in enumerate(request.request.content)
@@ -92,7 +93,7 @@ _CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]+)").fullmatch
 
 
 def task_in(name: str, path: str = ".name") -> str:
-    """The id in `tasks/{id}`. Some clients send the bare id."""
+    """Returns the id in `tasks/{id}`. Some clients send the bare id."""
     if found := _TASK(name):
         return found[1]
     if "/" in name:
@@ -101,7 +102,7 @@ def task_in(name: str, path: str = ".name") -> str:
 
 
 def config_in(name: str, path: str = ".name") -> tuple[str, str]:
-    """Task and webhook in `tasks/{id}/pushNotificationConfigs/{id}`."""
+    """Returns the task and the webhook in `tasks/{id}/pushNotificationConfigs/{id}`."""
     if found := _CONFIG(name):
         return found[1], found[2]
     raise Wrong("Expected `tasks/{id}/pushNotificationConfigs/{id}`", path)
@@ -243,7 +244,7 @@ def list_hooks_out(op: ops.ListHooks) -> Fields:
 
 
 def page_in(page: Proto) -> ops.TaskPage:
-    """0.3 does not tell how many a page could hold."""
+    """Reads a page. 0.3 does not tell how many tasks a page could hold."""
     tasks = tuple(whole_in(WORDS, each) for each in page.tasks)
     return ops.TaskPage(tasks, page.next_page_token, len(tasks), page.total_size)
 
@@ -272,7 +273,7 @@ SERVICE = service(
         "SubscribeToTask": "TaskSubscription",
         "GetExtendedAgentCard": "GetAgentCard",
         f"Set{CONFIG}": f"Create{CONFIG}",
-        # Named by 0.3's text (§3.5.6) and not by its proto.
+        # It is in the text of 0.3 (§3.5.6) but not in its proto.
         "ListTask": "ListTasks",
         **{
             f"{verb}TaskPushNotification": f"{verb}{CONFIG}"

@@ -16,7 +16,7 @@ from . import wire
 
 
 def hook_in(config: Wire, task_id: str = "", hook_id: str = "") -> Hook:
-    """A webhook of 0.3, of its REST or of 0.1: their configs have the same members."""
+    """Returns a webhook of 0.3, of its REST or of 0.1: their configs have the same members."""
     authentication = config.authentication or NO_AUTHENTICATION
     scheme, *others = authentication.schemes or ("",)
     return Hook(

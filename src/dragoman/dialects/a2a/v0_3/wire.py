@@ -1,4 +1,4 @@
-"""A2A 0.3 as its JSON-RPC is (types.ts of v0.3.0), a Struct for each object.
+"""The JSON of A2A 0.3 over JSON-RPC (types.ts of v0.3.0), with a Struct for each object.
 
 0.2.x is the same on this wire. `kind` is always written and need not be read: examples and older
 clients leave it out. Null means absent. What is required is checked in `convert` and `calls`.
@@ -15,17 +15,17 @@ from ..members import Authentication, Bag, Flag, NoTwins, Word, Words
 
 
 class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Base of all objects that are 0.3's alone."""
+    """The base of all objects that only 0.3 has."""
 
 
 class File(objects.File, frozen=True, gc=False):
-    # Read to be refused in clear words: the names of REST and gRPC.
+    # These names of REST and gRPC are read only to be refused with a clear message.
     file_with_bytes: Json = None
     file_with_uri: Json = None
 
 
 class Part(Wire, frozen=True, gc=False):
-    """Text, file or data; flat, since `kind` may be missing."""
+    """A part with text, a file or data. It is flat, because `kind` may be missing."""
 
     kind: str | None = None
     text: str | None = None
@@ -77,11 +77,11 @@ class ArtifactUpdate(
 
 
 Step = Task | Message | StatusUpdate | ArtifactUpdate
-"""What a send answers and what a stream carries, bare."""
+"""The answer to a send and the content of a stream, without a wrapper."""
 
 
 class StepIn(Wire, frozen=True, gc=False):
-    """Enough of a step without `kind` to tell which it is, and the wrappers of confused peers."""
+    """The members that identify a step without `kind`, and the wrappers that confused peers add."""
 
     id: Json = None
     status: Json = None
@@ -94,7 +94,8 @@ class StepIn(Wire, frozen=True, gc=False):
 
 
 class Page(Wire, frozen=True, gc=False):
-    """Of tasks/list, a draft's alias: 1.0's answer in 0.3's shapes, all members written."""
+    """The answer to tasks/list, a method of a draft: that of 1.0 with the objects of 0.3, all
+    members written."""
 
     tasks: tuple[Task, ...] | None
     next_page_token: str | None
@@ -103,7 +104,7 @@ class Page(Wire, frozen=True, gc=False):
 
 
 class PageIn(Wire, frozen=True, gc=False):
-    """The same from peers that leave out what is empty."""
+    """A page from peers that leave out empty members."""
 
     tasks: tuple[Task, ...] | None = None
     next_page_token: Word = ""
@@ -112,7 +113,7 @@ class PageIn(Wire, frozen=True, gc=False):
 
 
 class PushConfig(Wire, frozen=True, gc=False):
-    """PushNotificationConfig: a webhook, whatever its task."""
+    """A PushNotificationConfig: a webhook, independent of its task."""
 
     id: Word = ""
     url: Word = ""
@@ -128,7 +129,7 @@ class Configuration(Wire, frozen=True, gc=False):
 
 
 class Params(Wire, frozen=True, gc=False, kw_only=True):
-    """What every request may say."""
+    """The members that every request may have."""
 
     metadata: Bag = None
 
@@ -152,11 +153,11 @@ class ListParams(Params, frozen=True, gc=False):
     status_timestamp_after: Word = ""
     include_artifacts: Flag = False
     last_updated_after: str | int | None = None
-    """A draft's name for statusTimestampAfter, there in milliseconds."""
+    """The name of statusTimestampAfter in a draft, where it is in milliseconds."""
 
 
 class TaskPushConfig(Params, frozen=True, gc=False):
-    """TaskPushNotificationConfig: a webhook with its task."""
+    """A TaskPushNotificationConfig: a webhook with its task."""
 
     task_id: Word = ""
     push_notification_config: PushConfig = PushConfig()
@@ -167,4 +168,4 @@ class TaskPushConfig(Params, frozen=True, gc=False):
 class PushParams(Params, frozen=True, gc=False):
     id: Word = ""
     push_notification_config_id: Word = ""
-    """Clients of 0.2 before 0.2.5 do not have it."""
+    """The id of the webhook, which clients of 0.2 before 0.2.5 do not send."""

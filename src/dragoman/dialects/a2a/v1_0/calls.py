@@ -1,4 +1,4 @@
-"""A2A 1.0's methods (1.0 §3.1), under their names of JSON-RPC (§9.4)."""
+"""The methods of A2A 1.0 (1.0 §3.1), by their names in JSON-RPC (§9.4)."""
 
 from __future__ import annotations
 

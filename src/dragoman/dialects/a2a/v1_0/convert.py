@@ -1,4 +1,4 @@
-"""A2A 1.0's parts, and the words it has for states and roles."""
+"""The parts of A2A 1.0, and its names for states and roles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATES_OUT = {
 }
 STATES_IN: dict[str | int | None, State] = {
     **{name: state for state, name in STATES_OUT.items()},
-    # ProtoJSON takes the numbers too; the table above is in their order.
+    # ProtoJSON also accepts the numbers; the table above is in their order.
     **dict(enumerate(STATES_OUT)),
 }
 ROLES_OUT = {Role.USER: "ROLE_USER", Role.AGENT: "ROLE_AGENT"}

@@ -112,7 +112,7 @@ METHODS = {
     "GetTaskPushNotificationConfig": _HOOK.get,
     "ListTaskPushNotificationConfigs": _HOOK.list,
     "DeleteTaskPushNotificationConfig": _HOOK.delete,
-    # What drafts between 0.3 and 1.0 called them.
+    # The names of these methods in drafts between 0.3 and 1.0.
     "SetTaskPushNotificationConfig": _HOOK.set,
     "ListTaskPushNotificationConfig": _HOOK.list,
 }

@@ -1,4 +1,4 @@
-"""A2A 1.0 over HTTP+JSON: the shapes of JSON-RPC, found by path (1.0 §11.3)."""
+"""A2A 1.0 over HTTP+JSON: the objects of JSON-RPC, with a path for each method (1.0 §11.3)."""
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ ROUTES = (
     ("GET", "/tasks/{id}", _METHODS["GetTask"]),
     ("GET", "/tasks", _METHODS["ListTasks"]),
     ("POST", "/tasks/{id}:cancel", _METHODS["CancelTask"]),
-    # POST in the text and in all clients, GET in the .proto.
+    # It is POST in the text and in all clients, and GET in the .proto.
     ("POST", "/tasks/{id}:subscribe", _METHODS["SubscribeToTask"]),
     ("GET", "/tasks/{id}:subscribe", _METHODS["SubscribeToTask"]),
     ("POST", _CONFIGS, _METHODS["CreateTaskPushNotificationConfig"]),
@@ -25,4 +25,4 @@ ROUTES = (
     ("DELETE", _CONFIG, _METHODS["DeleteTaskPushNotificationConfig"]),
     ("GET", "/extendedAgentCard", _METHODS["GetExtendedAgentCard"]),
 )
-"""Of two ways to ask the same, the first is ours."""
+"""The routes. If two have the same meaning, our callers use the first."""

@@ -1,7 +1,7 @@
-"""A2A 1.0 as its JSON is (ProtoJSON of lf.a2a.v1), a Struct for each message.
+"""The JSON of A2A 1.0 (ProtoJSON of lf.a2a.v1), with a Struct for each message.
 
-A name of two words has a field for each of its spellings (see `members`). Null means absent, but
-for `Part.data`. What a request must have is checked by the codec, which knows both names.
+A name of two words has a field for each of its spellings (see `members`). Null means absent, except
+for `Part.data`. The codec, which knows both names, checks the required members of a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..members import Bag, Flag, Name, Number, Word, Words, json_name
 
 
 class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
-    """Base of all messages that are 1.0's alone."""
+    """The base of all messages that only 1.0 has."""
 
 
 class Part(Wire, frozen=True, gc=False):
@@ -27,7 +27,7 @@ class Part(Wire, frozen=True, gc=False):
     media_type: Word = ""
     metadata: Bag = None
     media_type_: str = ""
-    # Read to be refused in clear words: a file of 0.3.
+    # A file of 0.3 is read only to be refused with a clear message.
     file: Json | UnsetType = UNSET
 
 
@@ -72,7 +72,8 @@ class StepIn(Step, frozen=True, gc=False):
 
 
 class Page(Wire, frozen=True, gc=False):
-    """ListTasksResponse: all four are always written (1.0 §3.1.4), so no defaults to omit."""
+    """A ListTasksResponse. All four members are always written (1.0 §3.1.4), so they have no
+    defaults."""
 
     tasks: tuple[Task, ...] | None
     next_page_token: str | None
@@ -81,7 +82,7 @@ class Page(Wire, frozen=True, gc=False):
 
 
 class PageIn(Wire, frozen=True, gc=False):
-    """The same from peers that leave out empty members, or write `tasks: null` (go)."""
+    """A page from peers that leave out empty members, or write `tasks: null` (go)."""
 
     tasks: tuple[Task, ...] | None = None
     next_page_token: Word = ""
@@ -93,19 +94,19 @@ class PageIn(Wire, frozen=True, gc=False):
 
 
 class Params(Wire, frozen=True, gc=False, kw_only=True):
-    """What every request may say, and all that GetExtendedAgentCard says."""
+    """The members that every request may have, which are all members of GetExtendedAgentCard."""
 
     tenant: Word = ""
 
 
 class Authentication(Wire, frozen=True, gc=False):
     scheme: Word = None
-    """Required, so it is written although it is empty; None is only read."""
+    """The scheme is required, so it is written even if it is empty; None is only read."""
     credentials: Word = ""
 
 
 class PushConfig(Params, frozen=True, gc=False):
-    """TaskPushNotificationConfig: what is set, and what is told of it."""
+    """A TaskPushNotificationConfig, as it is set and as it is shown."""
 
     id: Word = ""
     task_id: Word = ""
@@ -164,7 +165,7 @@ class ListParams(Params, frozen=True, gc=False):
 
 
 class PushParams(Params, frozen=True, gc=False):
-    """Of one webhook: to get it, to delete it."""
+    """The params of requests that get or delete one webhook."""
 
     task_id: Word = ""
     id: Word = ""

@@ -21,7 +21,7 @@ V0_1 = Version(
 
 
 def new_stream(version: Version, flavour: Flavour) -> Version:
-    """The version for one exchange: what it tells depends on what it told."""
+    """Returns the version for one exchange, whose encoder keeps state."""
     return replace(version, event_out=EventEncoder(flavour).event_out)
 
 

@@ -1,6 +1,6 @@
-"""A2A 0.1's methods: what they ask, what they answer, and what happens meanwhile.
+"""The methods of A2A 0.1: their requests, their answers and the events of a stream.
 
-There are flavours of it: 0.1 itself, the superset that readers of 0.3 understand too, and the
+There are three variants: 0.1 itself, the superset that readers of 0.3 understand too, and the
 community a2a-go.
 """
 
@@ -54,7 +54,8 @@ def id_in(task_id: str | None) -> str:
 
 
 def history_in(value: int | None) -> int:
-    """0.1 tells nothing of the history unless it is asked, unlike all that followed."""
+    """Reads the history length. Unlike all later versions, 0.1 sends no history unless it is
+    requested."""
     return 0 if value is None else count_in(value, ".historyLength")
 
 
@@ -99,7 +100,8 @@ def send_out(flavour: Flavour, op: SendMessage) -> wire.SendParams:
 
 
 def name_out(op: SendMessage) -> str:
-    """What to call the task: a message's id is as unique as a new one, and a codec has no dice."""
+    """Returns the name of a new task: the id of its message, which is unique, because a codec
+    cannot generate ids."""
     message = op.message
     return called(message.task_id) or op.open_as or message.message_id
 
@@ -124,7 +126,7 @@ def hook_get_out(op: GetHook) -> wire.TaskParams:
 
 
 def hook_in(config: wire.PushConfig, task_id: str) -> Hook:
-    # A task has one webhook in 0.1: the next one takes its place.
+    # A task has one webhook in 0.1, so the next one replaces it.
     return hook_0_3(config, task_id, task_id)
 
 
@@ -136,13 +138,13 @@ def hook_out(hook: Hook) -> wire.PushConfig:
 
 
 def reply_task(message: Message) -> Task:
-    """A direct reply, which 0.1 does not know, as the task it is all of."""
+    """Returns a direct reply as a finished task, because 0.1 has no direct replies."""
     status = Status(State.COMPLETED, 0, message)
     return Task(id=message.task_id, context_id=message.context_id, status=status)
 
 
 def task_of(entry: Stamped | Message) -> Task | None:
-    """The whole task, if that is what an entry is."""
+    """Returns the whole task, if an entry is one."""
     if not isinstance(entry, Stamped):
         return reply_task(entry)
     if isinstance(entry.event, ev.Snapshot):
@@ -184,7 +186,7 @@ _read_config = msgspec.json.Decoder(wire.TaskPushConfig).decode
 
 
 class EventEncoder:
-    """Tells one stream in one flavour: it numbers the artifacts as they come."""
+    """Encodes one stream in one variant. It numbers the artifacts in the order of their arrival."""
 
     def __init__(self, flavour: Flavour) -> None:
         self.flavour = flavour
@@ -213,7 +215,7 @@ class EventEncoder:
         return wire.StatusUpdate(name, status_found, final, hint, "status-update", name, context_id)
 
     def opened_out(self, entry: Stamped, event: ev.Opened) -> wire.StatusUpdate:
-        # 0.1 has no task in a stream (a2a-wire §9): its state has to do.
+        # 0.1 has no task in a stream (a2a-wire §9), so only its state is sent.
         status = Status(State.SUBMITTED, entry.at)
         return self._status(entry.task_id, entry.context_id, status, final=False)
 
@@ -221,7 +223,7 @@ class EventEncoder:
         task = event.task
         for artifact in task.artifacts:
             self.place(artifact.artifact_id)
-        # Not final even where it waits: the stream is open because something is to follow.
+        # It is not final even if the task waits: the stream is open because something will follow.
         final = task.state in FINAL
         return self._status(task.id, task.context_id, task.status, final=final)
 
@@ -239,7 +241,8 @@ class EventEncoder:
         return self._status(entry.task_id, entry.context_id, status, final=False)
 
     def chunk_out(self, entry: Stamped, event: ev.ArtifactChunk) -> wire.ArtifactUpdate:
-        # Both flags are always said: to readers of 0.1 a chunk without lastChunk is the last.
+        # Both flags are always written: for readers of 0.1, a chunk without lastChunk is the last
+        # one.
         made = replace(
             artifact_out(event.artifact, self.place(event.artifact.artifact_id), self.flavour),
             append=event.append,
@@ -252,12 +255,13 @@ class EventEncoder:
         return wire.ArtifactUpdate(name, made, None, event.metadata, *beside)
 
     def place(self, artifact_id: str) -> int:
-        """The number of an artifact in this stream."""
+        """Returns the number of an artifact in this stream."""
         return self._places.setdefault(artifact_id, len(self._places))
 
 
 _ENDS = FINAL | WAITING
-"""Behind these a reader of 0.1 waits for nothing more; auth-required is input-required there."""
+"""The states after which a reader of 0.1 expects no more events; auth-required is input-required
+there."""
 
 _EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., object]] = {
     ev.Opened: EventEncoder.opened_out,
@@ -270,14 +274,14 @@ _EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., object]] = {
 
 
 def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
-    """What happened, and whether nothing can follow."""
+    """Returns an event, and whether no other can follow."""
     found = _read_event(raw)
     task_id = found.id or found.task_id or ""
     if (made := found.artifact) is not None:
         chunk = ev.ArtifactChunk(
             artifact=artifact_in(made),
             append=bool(made.append),
-            # Absent, it was all there is.
+            # Without it, this was the whole artifact.
             last=made.last_chunk is not False,
             metadata=found.metadata,
         )
@@ -294,7 +298,7 @@ _HOOK = (config_out, config_in)
 
 
 def methods(flavour: Flavour) -> dict[str, RpcMethod]:
-    """The methods, asked and answered in this flavour."""
+    """Returns the methods with the requests and answers of this variant."""
     task = (partial(got_out, flavour), got_in)
     send = (send_in, partial(send_out, flavour)), (partial(sent_out, flavour), got_in)
     stream = method(SendMessage, wire.SendParams, *send, stream=True)
@@ -315,6 +319,6 @@ def methods(flavour: Flavour) -> dict[str, RpcMethod]:
         "tasks/pushNotification/get": method(
             GetHook, wire.TaskParams, (hook_get_in, hook_get_out), _HOOK
         ),
-        # What python-a2a calls it.
+        # The name of this method in python-a2a.
         "tasks/stream": stream,
     }

@@ -1,8 +1,8 @@
-"""A2A 0.1's messages and tasks to the canonical words and back (a2a-wire §15.5).
+"""Converts the messages and tasks of A2A 0.1 to the canonical model and back (a2a-wire §15.5).
 
-What 0.1 has no place for goes the way it goes in 0.3: into the part's metadata. It tells artifacts
-apart by number, so ids are `artifact-<number>` when they come from there. A task's id is what its
-caller calls it.
+Values for which 0.1 has no place go into the metadata of the part, as in 0.3. 0.1 identifies
+artifacts by number, so the ids of received artifacts are `artifact-<number>`. The id of a task is
+the name that its caller gave it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from . import wire
 
 STATES_IN: dict[str | None, State] = {
     **{state.value: state for state in State},
-    # The words of the community a2a-go, and one of python-a2a (dialects §4.5).
+    # The names of the community a2a-go, and one of python-a2a (dialects §4.5).
     "pending": State.SUBMITTED,
     "processing": State.WORKING,
     "waiting": State.INPUT_REQUIRED,
@@ -59,16 +59,16 @@ ID = "artifact-"
 
 
 class Flavour(Struct, frozen=True, gc=False):
-    """How one reader wants it."""
+    """The form that one kind of reader expects."""
 
     states: Mapping[State, str] = field(default_factory=lambda: STATES_OUT)
     both: bool = False
-    """Whether to write 0.3's members beside those of 0.1."""
+    """Whether the members of 0.3 are written in addition to those of 0.1."""
     beside: bool = False
-    """Whether media types stand beside `file` and `data`."""
+    """Whether media types are beside `file` and `data`."""
     history: bool = True
     hint: str = ""
-    """The metadata key under which a state is told that `states` has no word for."""
+    """The metadata key for a state that has no name in `states`."""
 
 
 PLAIN = Flavour()
@@ -121,7 +121,8 @@ def parts_in(parts: tuple[wire.Part, ...] | None) -> tuple[AnyPart, ...]:
 
 
 def content_in(content: Json) -> tuple[AnyPart, ...]:
-    """python-a2a's one part: text, or a call, a response or an error, which is data."""
+    """Reads the only part of a message of python-a2a: text, or a call, a response or an error,
+    which become data."""
     match content:
         case {"type": "text", "text": str(text)}:
             return (Text(text),)
@@ -192,7 +193,7 @@ def status_out(state: State, at: int, message: Message | None, flavour: Flavour)
 
 
 def add_hint(metadata: Bag, state: State, flavour: Flavour) -> Bag:
-    """The metadata, and in it the state if the flavour has no word for it."""
+    """Returns the metadata, with the state if the variant has no name for it."""
     if not flavour.hint or STATES_IN.get(flavour.states[state]) is state:
         return metadata
     return {**(metadata or {}), flavour.hint: state.value}
@@ -210,7 +211,7 @@ def task_in(task: wire.Task) -> Task:
 
 
 def number_artifacts(artifacts: tuple[wire.Artifact, ...]) -> tuple[wire.Artifact, ...]:
-    """With their places, for peers that leave out the number of more than the first."""
+    """Yields artifacts with their positions, for peers that number only the first one."""
     if any(artifact.index for artifact in artifacts):
         return artifacts
     return tuple(replace(artifact, index=place) for place, artifact in enumerate(artifacts))

@@ -1,13 +1,15 @@
-"""What of a signal does not survive A2A 0.1, nor the community a2a-go: the declared losses.
+"""The declared losses of A2A 0.1 and of the community a2a-go: what of a signal does not survive
+them.
 
-Messages have no ids, no references and no extensions, and belong to the task they were sent to; a
-task is called what its caller calls it, or else after the first message. A send always waits, and
-without a number no history is told. A rejected task failed; one that waits for credentials waits
-for input. Events know their task but not its context, and there is no task among them: its state
-has to do. Artifacts are numbered, a direct reply is a finished task, a task has one webhook.
+Messages have no ids, no references and no extensions, and belong to the task that they were sent
+to. The id of a task is its caller's name for it, or else the id of the first message. A send always
+waits, and without a number no history is sent. A rejected task becomes a failed one; a task that
+waits for credentials waits for input. Events name their task but not its context, and no event
+contains the task; only its state is sent. Artifacts are numbered, a direct reply is a finished
+task, and a task has one webhook.
 
-a2a-go begins the stream of a send with the task, has words for fewer states but tells the others in
-metadata, and never tells the history; of a webhook it does not say whose it is.
+a2a-go begins the stream of a send with the task, has names for fewer states but sends the others in
+metadata, and never sends the history. A webhook does not name its task.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from .convert import ID, Flavour, add_hint, part_in, part_out
 
 
 class Losses(Struct, frozen=True):
-    """Of one version, in one flavour."""
+    """The losses of one version, in one variant."""
 
     version: Version
     flavour: Flavour
@@ -39,7 +41,7 @@ class Losses(Struct, frozen=True):
     names_hooks: bool = True
 
     def carried(self, signal: Signal) -> Signal:
-        """What of a signal arrives."""
+        """Returns what remains of a signal."""
         match signal:
             case Call(op=SendMessage() as op):
                 return replace(signal, op=self._send(op))
@@ -126,7 +128,7 @@ class Losses(Struct, frozen=True):
         )
 
     def _metadata(self, metadata: Bag, state: State) -> Bag:
-        """The same, but where a state was told in it, an empty one is none."""
+        """Returns the metadata; if the state was sent in it, empty metadata becomes None."""
         return metadata if add_hint(metadata, state, self.flavour) is metadata else metadata or None
 
     def _message(self, message: Message) -> Message:
@@ -138,7 +140,7 @@ class Losses(Struct, frozen=True):
         return replace(artifact, artifact_id=f"{ID}{place}", parts=parts, extensions=())
 
     def _part(self, part: AnyPart) -> AnyPart:
-        """The same, but what lives in metadata here is read from there (`_part_0_3`)."""
+        """Returns the part with the values that are sent in its metadata (`_part_0_3`)."""
         return part_in(part_out(part, self.flavour)) if isinstance(part, Text | Data) else part
 
     def _error(self, error: DragomanError) -> DragomanError:

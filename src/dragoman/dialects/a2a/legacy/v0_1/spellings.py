@@ -1,4 +1,5 @@
-"""How A2A 0.1 spells our errors: -32006 and below meant other things then (a2a-wire §9)."""
+"""The spelling of our errors in A2A 0.1, where -32006 and below had other meanings (a2a-wire
+§9)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ...errors import SPELLINGS as LATER
 from ...errors import Spelling, details_0_3
 
 SPELLINGS: dict[type[e.DragomanError], Spelling] = LATER | {
-    # What 0.1 has no word for is what it is made of: not supported, or our own fault.
+    # An error that 0.1 does not have is sent as its base class: not supported, or our own failure.
     e.AgentMisbehaved: LATER[e.DragomanError],
     e.PeerMisbehaved: LATER[e.DragomanError],
     e.NoExtendedCard: LATER[e.Unsupported],
@@ -26,12 +27,13 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = LATER | {
 MEANINGS: dict[int, type[e.DragomanError]] = {
     spelling.code: cls for cls, spelling in reversed(SPELLINGS.items())
 }
-"""The first class of a code is what is heard in it."""
+"""The errors by code; if several errors share a code, it means the first one."""
 del MEANINGS[SPELLINGS[e.DragomanError].code]
-MEANINGS[-32006] = e.Unsupported  # streaming is
+MEANINGS[-32006] = e.Unsupported  # it means that streaming is not supported
 
 
 def details(error: e.DragomanError) -> Json:
-    """`error.data`: the public details, with tasks called as their callers do."""
+    """Returns `error.data`: the public details, in which tasks have the names that their callers
+    gave them."""
     public = details_0_3(error)
     return {key: called(value) for key, value in public.items()} if public else None

@@ -1,8 +1,8 @@
-"""A2A 0.1 as its JSON is (the first public API, a2a-wire §9), a Struct for each object.
+"""The JSON of A2A 0.1 (the first public API, a2a-wire §9), with a Struct for each object.
 
 Members that only later readers know (`kind`, `contextId`, `artifactId`...) are written where a
-reader may be of either version, see `convert.BOTH`; those of the community a2a-go flavour
-(`mimeType` beside a file, `final` on artifacts) only there, see `go`. Null means absent.
+reader may be of either version, see `convert.BOTH`. Those of the community a2a-go (`mimeType`
+beside a file, `final` on artifacts) are written only there, see `a2a_go`. Null means absent.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from ...objects import File
 
 
 class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Base of all objects."""
+    """The base of all objects."""
 
 
 class Part(Wire, frozen=True, gc=False):
-    """Text, file or data; flat, since the earliest schema lets `type` be left out."""
+    """A part with text, a file or data. It is flat, because the earliest schema allows `type` to be
+    left out."""
 
     type: Word = ""
     text: str | None = None
@@ -38,7 +39,7 @@ class Message(Wire, frozen=True, gc=False):
     kind: Word = ""
     message_id: Word = ""
     content: Json = None
-    """What python-a2a has in the place of parts: one, with a `type` of its own."""
+    """The only part of a message in python-a2a, with a `type` of its own."""
 
 
 class Artifact(Wire, frozen=True, gc=False):
@@ -92,7 +93,7 @@ class ArtifactUpdate(Wire, frozen=True, gc=False):
 
 
 class EventIn(Wire, frozen=True, gc=False):
-    """An event, which does not say of which kind it is: one of these two members does."""
+    """An event. It does not name its kind, which is recognised by one of these two members."""
 
     status: Status | None = None
     artifact: Artifact | None = None
@@ -104,14 +105,14 @@ class EventIn(Wire, frozen=True, gc=False):
 
 class PushConfig(Wire, frozen=True, gc=False):
     id = ""
-    # Not a member: 0.1 has one webhook for a task, and no name for it.
+    # This is not a member on the wire: 0.1 has one webhook for a task, and no name for it.
     url: Word = ""
     token: Word = ""
     authentication: Authentication | None = None
 
 
 class Params(Wire, frozen=True, gc=False, kw_only=True):
-    """What every request may say."""
+    """The members that every request may have."""
 
     metadata: Bag = None
 

@@ -1,4 +1,4 @@
-"""A2A 0.3 over HTTP+JSON: its own shapes, beneath `/v1`."""
+"""A2A 0.3 over HTTP+JSON: its own objects, below `/v1`."""
 
 from ... import errors
 from ...version import Version
@@ -25,7 +25,7 @@ ROUTES = (
     ("GET", "/tasks/{id}", calls.GET),
     ("GET", "/tasks", calls.LIST),
     ("POST", "/tasks/{id}:cancel", calls.CANCEL),
-    # GET in the .proto, POST in the text; servers of the time know only the first.
+    # It is GET in the .proto and POST in the text; servers of the time know only GET.
     ("GET", "/tasks/{id}:subscribe", calls.WATCH),
     ("POST", "/tasks/{id}:subscribe", calls.WATCH),
     ("POST", _CONFIGS, hooks.SET),
@@ -34,7 +34,8 @@ ROUTES = (
     ("DELETE", _CONFIG, hooks.DELETE),
     ("GET", "/card", calls.CARD),
 )
-"""Of two ways to ask the same, the first is ours."""
+"""The routes. If two have the same meaning, our callers use the first."""
 
 ROUTES_BARE = (("POST", _CONFIGS, hooks.SET_BARE),)
-"""What some servers read in another way: as the .proto's annotations say, and a2a-sdk does not."""
+"""The routes that some servers read differently: as the annotations of the .proto say, and unlike
+a2a-sdk."""

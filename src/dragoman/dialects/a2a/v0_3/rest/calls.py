@@ -40,8 +40,8 @@ def send_in(params: wire.SendParams) -> SendMessage:
     )
     return SendMessage(
         message=found,
-        # Absent waits, as over JSON-RPC. But a caller that says `request` prints the .proto's
-        # message as it is (a2a-sdk 1.x), where false is what is left out.
+        # Without the member a send waits, as over JSON-RPC. But a caller that uses `request` prints
+        # the message of the .proto (a2a-sdk 1.x), which leaves out false.
         wait=params.request is None if options.blocking is None else options.blocking,
         history_length=history_in(length, ".configuration.historyLength"),
         accepts=options.accepted_output_modes or options.accepted_output_modes_ or (),
@@ -73,7 +73,7 @@ def since_in(params: wire.ListParams) -> int | None:
 
 
 def page_out(page: TaskPage, op: ListTasks) -> tuple[wire.Task, ...]:
-    """0.3 §3.5.3: the tasks and nothing around them."""
+    """Writes a list of tasks: in 0.3 §3.5.3 it is a bare array."""
     return each(CODEC.task_out, page.tasks)
 
 
@@ -86,8 +86,8 @@ NEXT_PAGE = "x-next-page-token"
 
 
 def page_headers_out(page: TaskPage, op: ListTasks) -> Mapping[str, str]:
-    """Where the next page is, which a bare array has no place for: its token, escaped as a query
-    wants it, and the whole query as a link relative to this one (RFC 8288)."""
+    """Returns the headers that lead to the next page, for which a bare array has no place: its
+    token, escaped for a query, and the whole query as a link relative to this one (RFC 8288)."""
     if not page.next_token:
         return {}
     query = query_out(msgspec.to_builtins(LIST.op_out(replace(op, page_token=page.next_token))))

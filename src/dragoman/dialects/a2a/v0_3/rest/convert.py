@@ -34,14 +34,15 @@ ROLES_IN: dict[str | int | None, Role] = {
 
 
 def _bare(data: Json, kind: str | None) -> Json:
-    """A DataPart has its value in `data`; types.ts, told by `kind`, has it right here."""
+    """Returns the value of a data part. A DataPart of the .proto has it in `data`; types.ts, which
+    is recognised by `kind`, has it directly."""
     if kind is None and isinstance(data, dict) and data.keys() == {"data"}:
         return data["data"]
     return data
 
 
 def check_data(parts: Iterable[wire.Part], path: str) -> None:
-    """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
+    """Raises `Wrong` for data that is not an object, which callers may not send in 0.3."""
     for index, part in enumerate(parts):
         if part.data is not UNSET and not isinstance(_bare(part.data, part.kind), dict):
             raise Wrong("Expected an object: in 0.3 data is nothing else", f"{path}[{index}].data")
@@ -71,7 +72,7 @@ part_in = part_reader(file_in, data_in=_bare)
 
 
 def file_notes(params: wire.SendParams) -> Iterator[Mapping[str, Json]]:
-    """For the log: how the bytes of each file were taken."""
+    """Returns how the bytes of each file were interpreted, for the log."""
     message = params.message or params.request or params.msg or wire.Message()
     return files.notes(
         (index, base64_in(twice), part.file.mime_type or part.file.mime_type_)

@@ -1,4 +1,5 @@
-"""A2A 0.3's webhooks over REST: resource names instead of ids, and three bodies to set one."""
+"""The webhooks of A2A 0.3 over REST: resource names instead of ids, and three forms of the body
+that sets one."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def set_out(op: SetHook) -> wire.SetPushParams:
 
 
 def bare_out(op: SetHook) -> wire.SetPushParams:
-    """The config alone, as the .proto's annotation has it (`body: "config"`)."""
+    """Returns the config alone, as the .proto's annotation has it (`body: "config"`)."""
     named = config_out(op.hook)
     config = named.push_notification_config
     return wire.SetPushParams(op.hook.task_id, name=named.name, push_notification_config=config)
@@ -80,7 +81,7 @@ def page_out(page: HookPage, op: ListHooks) -> wire.PushPage:
 
 
 def page_in(raw: Raw) -> HookPage:
-    """The text says an array, the SDKs an object."""
+    """Reads a list of webhooks: the text of 0.3 has an array, the SDKs an object."""
     if bytes(raw).lstrip()[:1] == b"[":
         return HookPage(each(one_in, _read_configs(raw)))
     page = _read_page(raw)

@@ -1,4 +1,5 @@
-"""A2A 0.3 as its REST is: ProtoJSON of a2a.v1, which is not what its JSON-RPC says (a2a-wire §6.1).
+"""The JSON of A2A 0.3 over REST: ProtoJSON of a2a.v1, which differs from its JSON-RPC (a2a-wire
+§6.1).
 
 As in 1.0, a name of two words has a field for each of its spellings (see `members`). A comment
 marks what is only read: the shapes of types.ts, and names on which the .proto and the SDKs differ.
@@ -16,7 +17,7 @@ from ..wire import PushConfig
 
 
 class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
-    """Base of all messages that are its alone."""
+    """The base of all messages that only this wire has."""
 
 
 class File(Wire, frozen=True, gc=False):
@@ -119,7 +120,7 @@ class Configuration(Wire, frozen=True, gc=False):
 
 
 class Params(Wire, frozen=True, gc=False, kw_only=True):
-    """What has none but its path."""
+    """The params of a request that has none but its path."""
 
 
 class SendParams(Params, frozen=True, gc=False):
@@ -132,7 +133,7 @@ class SendParams(Params, frozen=True, gc=False):
 
 
 class TaskParams(Params, frozen=True, gc=False):
-    """Of one task: to get, to cancel, to follow it."""
+    """The params of requests that get, cancel or follow one task."""
 
     id: str = ""
     history_length: Number = None
@@ -141,7 +142,7 @@ class TaskParams(Params, frozen=True, gc=False):
 
 
 class ListParams(NoTwins, Params, frozen=True, gc=False):
-    """0.3 names no filters; these are the drafts', as `tasks/list` has them."""
+    """The params of a list. 0.3 names no filters; these are those of drafts, as in `tasks/list`."""
 
     context_id: Word = ""
     status: Word = None
@@ -154,10 +155,11 @@ class ListParams(NoTwins, Params, frozen=True, gc=False):
 
 
 class SetPushParams(Params, frozen=True, gc=False):
-    """All three bodies in the wild (a2a-wire §5): a request, its `config` alone, or bare."""
+    """All three bodies that clients send (a2a-wire §5): a request, its `config` alone, or a bare
+    webhook."""
 
     id: Word = ""
-    """From the path."""
+    """The id in the path."""
     parent: Word = ""
     config_id: Word = ""
     config: TaskPushConfig | None = None
@@ -169,7 +171,7 @@ class SetPushParams(Params, frozen=True, gc=False):
 
 
 class PushParams(Params, frozen=True, gc=False):
-    """From the path alone."""
+    """The params of a webhook, which are in the path alone."""
 
     id: Word = ""
     push_notification_config_id: Word = ""

@@ -1,4 +1,5 @@
-"""The link of an agent to XiaoYi, from `[agents.NAME.xiaoyi]`; and an agent that has only that."""
+"""The link of an agent to XiaoYi, from `[agents.NAME.xiaoyi]`, and an agent that has nothing but a
+link."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     from dragoman.agent import Agent
     from dragoman.observability.log import Log
 
-    from .services import ServiceContext
+    from ..services import ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
-"""The environment variables for the keys, where the settings name no others."""
+"""The environment variables for the keys, if the settings name no others."""
 
 
 def link_service(context: ServiceContext) -> Service | None:
-    """The links of an agent; None if its section asks for none."""
+    """Returns the links of an agent, or None if its section configures none."""
     sections = context.settings.agents
     only = next(iter(sections), "") if len(sections) == 1 else ""
     section = sections.get(context.name or only)
@@ -62,11 +63,11 @@ def link_service(context: ServiceContext) -> Service | None:
 
 
 def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
-    """Runs an agent that is reached over its link only, until it is told to stop: no port is
+    """Runs an agent that is reached only over its link, until it is told to stop. No port is
     opened. Raises `LinkEnded` when no link is left."""
     from dragoman.observability.log import set_up
 
-    from .serve import run_loop
+    from ..serve import run_loop
 
     settings = replace(settings, agents={"link": HostedAgent(xiaoyi=link)})
     log = set_up(settings.server.log_level)
@@ -79,9 +80,9 @@ def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
 async def _linked(agent: Agent, settings: Settings, log: Log) -> None:
     from dragoman.xiaoyi.agent_links import AgentLinks
 
-    from .app import App
-    from .engines import engines_for
-    from .serve import stop_signals
+    from ..app import App
+    from ..engines import engines_for
+    from ..serve import stop_signals
 
     agents = {"": agent}
     peers, pool = engines_for(agents, settings)

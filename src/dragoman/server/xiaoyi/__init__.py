@@ -1,0 +1,1 @@
+"""What a server has to do with XiaoYi links."""
