@@ -20,6 +20,7 @@ from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.dialects.xiaoyi.signing import handshake_headers
 from dragoman.store.clock import wall_clock
 from ports import own_port
+from waiting import before_again
 from xiaoyi.links import AGENT, PATH, Skill, StandIn, echo
 
 AK, SK = "ak-1", "sk-of-many-characters"
@@ -48,7 +49,7 @@ async def dialling(port: int, skill: Skill = echo, sk: str = SK) -> AsyncIterato
                 refusals.append(exc.response.status_code)
             except OSError:
                 pass
-            await asyncio.sleep(0.05)  # between two attempts to dial
+            await before_again()
 
     task = asyncio.create_task(work())
     try:
