@@ -19,7 +19,6 @@ from dragoman.net.http.asgi import Handler
 from dragoman.net.http.router import SOCKET
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
-from dragoman.net.websocket.connection import SocketLimits
 from dragoman.security.authentication import anyone
 from dragoman.security.server_secret import secret_for
 from dragoman.store import Store
@@ -83,13 +82,7 @@ class LinkService(Service):
         self.ring = ring = KeyRing(
             store.link_keys, secret_for(shared.settings.server.store, os.environ)
         )
-        limits = SocketLimits(
-            sockets=said.links,
-            messages_per_second=said.messages_per_second,
-            message_size=said.message_size,
-            idle=said.idle,
-        )
-        self.endpoint = LinkEndpoint(self.links, self._server, limits, ring)
+        self.endpoint = LinkEndpoint(self.links, self._server, said, ring)
         self.endpoint.handshake = LinkHandshake(
             *(ring, store.sessions, wall_clock),
             window=said.window,

@@ -18,6 +18,7 @@ from dragoman.net.server_context import ServerContext
 from dragoman.net.websocket.connection import REFUSED, SocketConnection, SocketLimits
 from dragoman.net.websocket.endpoint import SocketEndpoint
 from dragoman.security.route_policy import refuse
+from dragoman.settings import XiaoYi
 
 from ..keys import KeyRing
 from .handshake import LinkHandshake
@@ -137,11 +138,15 @@ class LinkSocket(SocketConnection):
 class LinkEndpoint(SocketEndpoint):
     """The endpoint where agents dial in. It exists while there is any key."""
 
-    def __init__(
-        self, links: Links, server: ServerContext, limits: SocketLimits, ring: KeyRing
-    ) -> None:
-        super().__init__(server, f"GET {PATH}", limits.sockets)
-        self._links, self._limits, self._ring = links, limits, ring
+    def __init__(self, links: Links, server: ServerContext, said: XiaoYi, ring: KeyRing) -> None:
+        super().__init__(server, f"GET {PATH}", said.links)
+        self._links, self._ring = links, ring
+        self._limits = SocketLimits(
+            sockets=said.links,
+            messages_per_second=said.messages_per_second,
+            message_size=said.message_size,
+            idle=said.idle,
+        )
         self.handshake: LinkHandshake | None = None
         self.check_claim: Callable[[str], Awaitable[None]] = _any_name
         """Raises `Forbidden` for an agent id whose name belongs to another agent."""

@@ -24,7 +24,6 @@ from dragoman.dialects.xiaoyi.wire import PATH
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.net.http.router import SOCKET, Router
 from dragoman.net.server_context import ServerContext
-from dragoman.net.websocket.connection import SocketLimits
 from dragoman.observability.log import Log
 from dragoman.security.authentication import anyone
 from dragoman.settings import Limits, XiaoYi
@@ -64,13 +63,7 @@ class LinkListener:
         said, store = XiaoYi(), MemoryStore(wall_clock)
         ring = KeyRing(store.link_keys, secrets.token_bytes(32))
         await ring.keep(*self._keys, [self.agent_id])
-        limits = SocketLimits(
-            sockets=said.links,
-            messages_per_second=said.messages_per_second,
-            message_size=said.message_size,
-            idle=said.idle,
-        )
-        endpoint = LinkEndpoint(self.links, self._server, limits, ring)
+        endpoint = LinkEndpoint(self.links, self._server, said, ring)
         endpoint.handshake = LinkHandshake(
             *(ring, store.sessions, wall_clock), window=said.window, name_in=lambda host: ""
         )
