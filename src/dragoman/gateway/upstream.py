@@ -41,6 +41,7 @@ from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 
+from .known_ids import PREFIX, parsed, recall
 from .relayed_files import prepare_files
 from .token_exchange import ActingFor
 from .upstream_peer import UpstreamPeer
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from .upstream_agent import UpstreamAgent
 
 log = Logger("gateway")
-PREFIX = "upstream:"
-"""What the address of a relayed task begins with, in the journal."""
 RELAY = "relay"
 """The id of the only skill that an upstream agent runs."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -82,6 +81,7 @@ class RemoteUpstream(Upstream):
         self._peer: UpstreamPeer | None = None
         self._passed: set[str] = set()
         """The addresses to which the message could not be sent."""
+        self._recalled = False
         self._found_at = ""
         """The address at which the task was found after its own was gone."""
         self._run = access_of(turn).run
@@ -108,6 +108,8 @@ class RemoteUpstream(Upstream):
         self, task_id: str, address: str
     ) -> tuple[Peer, Callable[[], Awaitable[None]]]:
         label = self._recorded(address)
+        if not task_id:
+            await self._recall()
         if task_id:
             label = self._found_at or label or self._asked.pool.url
         elif label in self._passed or self._asked.repeat:
@@ -137,6 +139,13 @@ class RemoteUpstream(Upstream):
             await peer.leave()
             raise
         return peer, peer.leave
+
+    async def _recall(self) -> None:
+        """Looks up what the agents called this conversation and these tasks, the first time."""
+        if not self._recalled:
+            self._recalled = True
+            agents = (self._agent, *self._agent.fallbacks)
+            await recall(self._run, agents, self._whose, self._turn.references)
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
         return self._asked.pool.peer(
@@ -335,12 +344,6 @@ def conversation_of(name: str, caller: Context, context_id: str) -> str:
     """Returns what names a conversation of one caller at the agent that has this name here."""
     whose = "\0".join((name, caller.tenant, caller.principal, context_id))
     return hashlib.sha256(whose.encode()).hexdigest()
-
-
-def parsed(address: str) -> tuple[str, str]:
-    """Returns the name of the agent and the label of its address, from the journal."""
-    name, _, label = address.removeprefix(PREFIX).partition("@")
-    return name, label
 
 
 def told(name: str, exc: DragomanError) -> DragomanError:
