@@ -19,7 +19,7 @@ from dragoman.core.errors import BadParams, ConfigError
 from dragoman.dialects import DIALECTS
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import HostedAgent, Settings
-from dragoman.store.registry import RegistryEntry
+from dragoman.store.registry import RegistryEntry, Source
 
 from .cards import CardGuard
 from .registry import Factory
@@ -31,13 +31,18 @@ _SECRETS = ("token", "api_key", "password", "client_secret")
 _PLAIN = ("user", "client_id", "scopes", "audience", "issuer", "cert", "cert_key")
 
 
-def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAgent:
-    """Returns the agent at the address of this section. Nothing is called yet.
+def upstream_of(
+    name: str, agent: HostedAgent, settings: Settings, *, by_stranger: bool = False
+) -> UpstreamAgent:
+    """Returns the agent at the address of this section. Nothing is called yet. What was registered
+    `by_stranger` must be public whenever it is called.
 
     Raises `ConfigError`, which names the line and says what to write instead."""
     for url in agent.addresses:
         _check_url(name, "url" if url == agent.url else "urls", url, agent)
     options: dict[str, Any] = {"allow_private": settings.server.allow_private}
+    if by_stranger:
+        options["by_stranger"] = True
     closing: list[Closing] = []
     if agent.dialect:
         try:
@@ -126,7 +131,7 @@ def registered(settings: Settings) -> Factory:
 
     def make(entry: RegistryEntry) -> UpstreamAgent:
         section = HostedAgent(url=entry.addresses[0], urls=entry.addresses[1:])
-        return upstream_of(entry.name, section, settings)
+        return upstream_of(entry.name, section, settings, by_stranger=entry.source is Source.TOKEN)
 
     return make
 
