@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dragoman import Task, connect
 from dragoman.core.errors import DragomanError
-from dragoman.core.operations import GetTask
+from dragoman.core.model import Message, Role, Text
+from dragoman.core.operations import GetTask, SendMessage
 from dragoman.core.peer import Context
+from dragoman.dialects.a2a.cards.documents import pure_1_0
 from dragoman.gateway import UpstreamAgent
 from dragoman.gateway.configuration import registered
 from dragoman.settings import Settings
@@ -49,3 +52,21 @@ async def test_an_operator_may_register_an_agent_of_this_machine(tmp_path: Path)
         async with agent.pool.peer() as peer:
             assert peer.card.name == "Worker"
         await agent.pool.close()
+
+
+async def test_the_card_that_came_with_a_registration_is_that_of_an_agent_without_one(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(120), served(worker(), settings(tmp_path)) as url:
+        async with connect(url) as direct:
+            card = pure_1_0(replace(direct.card, name="Given"))
+        agent = made(settings(tmp_path), Source.TOKEN, f"{url}/nowhere", card.decode())
+        assert agent.card().name == "Given"
+        assert "echo" in {skill.id for skill in agent.card().skills}
+        async with agent.pool.peer() as peer:
+            assert peer.card.name == "Given"
+            message = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
+            task = await peer.call(SendMessage(message=message), Context())
+        await agent.pool.close()
+        assert isinstance(task, Task)
+        assert task.text == "HI"
