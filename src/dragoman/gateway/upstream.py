@@ -40,8 +40,8 @@ from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
+from dragoman.relay.known_ids import recall
 
-from .known_ids import PREFIX, parsed, recall
 from .relayed_files import prepare_files
 from .token_exchange import ActingFor
 from .upstream_peer import UpstreamPeer
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from .upstream_agent import UpstreamAgent
 
 log = Logger("gateway")
+PREFIX = "upstream:"
+"""What the address of a relayed task begins with, in the journal."""
 RELAY = "relay"
 """The id of the only skill that an upstream agent runs."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -145,7 +147,9 @@ class RemoteUpstream(Upstream):
         if not self._recalled:
             self._recalled = True
             agents = (self._agent, *self._agent.fallbacks)
-            await recall(self._run, agents, self._whose, self._turn.references)
+            await recall(
+                self._run, agents, self._whose, self._turn.references, lambda at: parsed(at)[0]
+            )
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
         return self._asked.pool.peer(
@@ -344,6 +348,12 @@ def conversation_of(name: str, caller: Context, context_id: str) -> str:
     """Returns what names a conversation of one caller at the agent that has this name here."""
     whose = "\0".join((name, caller.tenant, caller.principal, context_id))
     return hashlib.sha256(whose.encode()).hexdigest()
+
+
+def parsed(address: str) -> tuple[str, str]:
+    """Returns the name of the agent and the label of its address, from the journal."""
+    name, _, label = address.removeprefix(PREFIX).partition("@")
+    return name, label
 
 
 def told(name: str, exc: DragomanError) -> DragomanError:

@@ -33,12 +33,12 @@ from dragoman.core.peer import ANYONE, Context
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileForm
 from dragoman.relay import Relay, RelayedTask
+from dragoman.relay.known_ids import KnownIds
 
 from .cards import changes, relayed
-from .known_ids import PREFIX, KnownIds, parsed
 from .service import UpstreamService
 from .token_exchange import ActingFor, TokenExchange
-from .upstream import RELAY, RemoteUpstream, told
+from .upstream import PREFIX, RELAY, RemoteUpstream, parsed, told
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")

@@ -7,13 +7,10 @@ the earlier tasks: each has a record of the task that it opened elsewhere.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from dragoman.agent.run_api import RunApi
-
-PREFIX = "upstream:"
-"""What the address of a relayed task begins with, in the journal."""
 
 
 class KnownIds:
@@ -44,16 +41,21 @@ class Conversing(Protocol):
 
 
 async def recall(
-    run: RunApi, agents: Sequence[Conversing], whose: str, references: Iterable[str]
+    run: RunApi,
+    agents: Sequence[Conversing],
+    whose: str,
+    references: Iterable[str],
+    name_of: Callable[[str], str],
 ) -> None:
     """Looks up what these agents called the conversation of a run, which is known as `whose`, and
-    the tasks that its message refers to, as far as that is not known."""
+    the tasks that its message refers to, as far as that is not known. `name_of` returns the name of
+    an agent from the address in a journal."""
     by_name = {each.served_as: each for each in agents}
     unknown = [ours for ours in references if not any(each.tasks.get(ours) for each in agents)]
     if unknown:
         for ours, calls in (await run.calls_of(unknown)).items():
             for call in calls:
-                asked = by_name.get(parsed(call.address)[0])
+                asked = by_name.get(name_of(call.address))
                 if asked is not None:
                     asked.tasks.put(ours, call.task_id)
     begun_earlier = run.context_id != run.task_id  # a new one has the id of its first task
@@ -61,12 +63,6 @@ async def recall(
         agents[0].contexts.put(whose, whose[:32])  # nothing is looked up twice
         earlier = (await run.calls_of(None)).values()
         for call in reversed([each for calls in earlier for each in calls]):
-            asked = by_name.get(parsed(call.address)[0])
+            asked = by_name.get(name_of(call.address))
             if asked is not None and call.context_id:
                 asked.contexts.put(whose, call.context_id)
-
-
-def parsed(address: str) -> tuple[str, str]:
-    """Returns the name of the agent and the label of its address, from the journal."""
-    name, _, label = address.removeprefix(PREFIX).partition("@")
-    return name, label
