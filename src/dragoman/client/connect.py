@@ -220,12 +220,13 @@ def _interface(url: str, how: Dialect) -> Interface:
 
 def _spoken_at(found: FoundCard, address: str, how: Dialect) -> str:
     """Returns the address of a dialect that cards cannot list as an interface."""
-    # The card first: an agent may be mounted at a path that only looks like that of the dialect.
-    if listed := _listed(found.card, how.name):
-        return listed
-    base = address.partition("?")[0].rstrip("/")
-    if how.path and base.endswith(how.path):
+    base, listed = address.partition("?")[0].rstrip("/"), _listed(found.card, how.name)
+    # An agent may be mounted at a path that only looks like that of the dialect. Its card then
+    # lists the dialect beneath that path; otherwise the address that was given is the dialect's.
+    if how.path and base.endswith(how.path) and not listed.startswith(f"{base}/"):
         return address
+    if listed:
+        return listed
     if base.endswith(".json") or (how.path and found.url.startswith(f"{base}{how.path}/")):
         named = (each.url for each in found.card.interfaces if each.binding in ("JSONRPC", ""))
         return next(named, address)
