@@ -39,7 +39,7 @@ from dragoman.gateway import UpstreamAgent
 from dragoman.gateway.status import GatewayStatus
 from dragoman.gateway.upstream_pool import UpstreamPool
 from dragoman.observability.metrics import AgentFigures, Metrics, exposition
-from dragoman.settings import NAMED, Settings
+from dragoman.settings import NAMED, PolicyRule, Settings
 from dragoman.testing import Client
 from pages import DOCS, READMES, ROOT, Block, blocks, name
 
@@ -199,7 +199,8 @@ def test_every_public_member_is_used_in_an_example(owner: type) -> None:
 INNER: dict[type, set[str]] = {
     # the engine asks it which skill a message wants; what App, Gate and Guarded read; what an agent
     # of the gateway says to those who serve it
-    Agent: {"choose", "unknown", "stop_remote", "card_changed", "invoke_elsewhere"},
+    Agent: {"choose", "unknown", "stop_remote", "card_changed", "invoke_elsewhere"}
+    | {"recorded_skill", "skill_asked", "acts_for_callers"},
     Turn: {"next_artifact"},  # the engine names a result with it
     Answer: {"of"},  # how the turn makes one
 }
@@ -303,7 +304,7 @@ def test_the_readmes_name_every_command() -> None:
 
 @pytest.mark.parametrize("part", [p for p in Settings.__struct_fields__ if p not in NAMED])
 def test_every_setting_is_told_with_its_default(part: str) -> None:
-    settings = getattr(Settings(), part)
+    settings = PolicyRule() if part == "policy" else getattr(Settings(), part)
     told = {
         row[0].strip("`"): row[1].strip("`") for row in pages.rows(pages.section(OPERATING, part))
     }

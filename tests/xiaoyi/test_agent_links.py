@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Agent, Turn
+from dragoman.core.model import Blob
 from dragoman.engine import Engine, EngineSettings
+from dragoman.files import FileDoor
 from dragoman.security.authorization import AuthorizingPeer
 from dragoman.security.rate_limits import Meter
-from dragoman.settings import Rates
+from dragoman.settings import Rates, Settings
 from dragoman.store import open_store
 from dragoman.store.clock import wall_clock
 from dragoman.xiaoyi.agent_links import AgentLinks
@@ -101,6 +106,44 @@ async def test_a_phone_gets_its_answer_as_the_source_document_has_it() -> None:
         assert phone.states("tk-1") == ["submitted", "working", "completed"]
         assert phone.frames[0] == {"msgType": "clawd_bot_init", "agentId": AGENT}
         assert {frame["sessionId"] for frame in phone.frames[1:]} == {"se-1"}
+
+
+@pytest.mark.parametrize("offers", [True, False])
+async def test_files_are_offered_by_their_address_where_phones_can_reach_us(offers: bool) -> None:
+    made = Blob(b"%PDF-1.7", filename="trip.pdf", media_type="application/pdf")
+    agent = Agent("Phone agent", description="Makes files.")
+
+    @agent.skill("make")
+    async def make(turn: Turn) -> Blob:
+        return made
+
+    known = Settings()
+    own = replace(known, server=replace(known.server, store="memory:"))
+    door = FileDoor(own, "https://agents.example") if offers else None
+    async with phone_server() as phone, linked(phone, agent=agent, files=door):
+        await phone.ask("make", "tk-1")
+        await until(lambda: "completed" in phone.states("tk-1"))
+        parts = [
+            part
+            for each in phone.results("tk-1")
+            if each["kind"] == "artifact-update"
+            for part in each["artifact"]["parts"]
+            if part["kind"] == "file"
+        ]
+        file = parts[0]["file"]
+        assert file["name"] == "trip.pdf"
+        if door is None:
+            assert base64.b64decode(file["bytes"]) == made.content
+        else:
+            assert file["uri"].startswith("https://agents.example/files/")
+            address = urlsplit(file["uri"])
+            signed = door.signer.verify(unquote(address.path), address.query.encode())
+            assert signed is not None
+            found = await door.find(signed.file_id)
+            assert found is not None
+            assert found.content() == made.content
+    if door is not None:
+        await door.close()
 
 
 async def test_a_stream_is_first_increments_and_final() -> None:

@@ -113,6 +113,13 @@ class FileTransfer(Struct, kw_only=True):
                 return replace(event, task=await self.task(event.task))
         return event
 
+    async def entry(self, entry: ev.Stamped | Message) -> ev.Stamped | Message:
+        """Returns an entry of a stream with such parts."""
+        if isinstance(entry, Message):
+            return await self.message(entry)
+        event = await self.event(entry.event)
+        return entry if event is entry.event else replace(entry, event=event)
+
     async def _content(self, part: Blob, *, fits: bool) -> AnyPart:
         if not self.takes.by_reference:
             if not self.takes.by_value:
@@ -161,16 +168,11 @@ class RelayedFiles(Struct):
 
     async def received(self, batch: Batch) -> Batch:
         """Returns events of the agent with files in the form that our caller accepts."""
-        return replace(batch, entries=[await self._entry(each) for each in batch.entries])
+        assert self.up is not None  # noqa: S101  only then it is asked
+        return replace(batch, entries=[await self.up.entry(each) for each in batch.entries])
 
     async def result(self, value: T) -> T:
         """Returns the answer to a call with files in the form that our caller accepts."""
         if self.up is None or not isinstance(value, Task):
             return value
         return await self.up.task(value)  # type: ignore[return-value]
-
-    async def _entry(self, entry: ev.Stamped | Message) -> ev.Stamped | Message:
-        assert self.up is not None  # noqa: S101  only then it is asked
-        if isinstance(entry, Message):
-            return await self.up.message(entry)
-        return replace(entry, event=await self.up.event(entry.event))

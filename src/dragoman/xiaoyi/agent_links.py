@@ -25,6 +25,7 @@ from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result
 from dragoman.core.task_names import called
 from dragoman.dialects.xiaoyi.wire import RequestIn
+from dragoman.files import FileDoor
 from dragoman.net.service import Service
 from dragoman.store.interface import AdminFilter, Store
 from dragoman.store.sessions import SessionStore
@@ -67,9 +68,13 @@ class AgentLinks(Service):
         policy: Callable[[], ReconnectPolicy] = ReconnectPolicy,
         keep_alive: float = KEEP_ALIVE,
         heartbeat: float = HEARTBEAT,
+        files: FileDoor | None = None,
     ) -> None:
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
-        not kept, and no answer is sent after a restart."""
+        not kept, and no answer is sent after a restart. Files in answers are offered for download
+        at the door of the server, if there is one that phones reach; else they are sent with their
+        content."""
+        self._files = files
         self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
         self._marks = SentMarks(sessions, keys.agent_id, clock)
@@ -237,6 +242,7 @@ class AgentLinks(Service):
             marks=self._marks,
             on_question=self._waiting.__setitem__,
             keep_alive=self._keep_alive,
+            files=self._files,
         )
         self._answers.add(answer)
         self._spawn(self._send(answer))

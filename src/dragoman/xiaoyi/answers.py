@@ -15,15 +15,20 @@ from contextlib import aclosing, suppress
 from dragoman.core.errors import DragomanError, TaskFinished
 from dragoman.core.events import AnyEvent, Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
 from dragoman.core.model import Message, State, Status
 from dragoman.core.operations import GetTask, SendMessage, Streamed, Watch
 from dragoman.core.peer import Batch, Context, Peer
 from dragoman.core.session import Fault, Id, Signal, Update
+from dragoman.dialects.losses import FileForms
 from dragoman.dialects.xiaoyi import XiaoYiCallee
+from dragoman.files import FileDoor
+from dragoman.files.transfer import FileTransfer
 from dragoman.store.sessions import SessionStore
 
 from .outbound_link import LinkLost, OutboundLink
 
+log = Logger("xiaoyi")
 KEEP_ALIVE = 20.0
 """The seconds of silence after which the phone is notified that the task is still working."""
 OWED = 24 * 3600 * 1000
@@ -65,13 +70,16 @@ class LinkAnswer:
         marks: SentMarks,
         on_question: Callable[[str, str], None] = lambda session, task_id: None,
         keep_alive: float = KEEP_ALIVE,
+        files: FileDoor | None = None,
     ) -> None:
         """`task` is the server's name for the task. `link` waits for a link of the session.
-        `on_question` is called with the session and the task before a question is sent."""
+        `on_question` is called with the session and the task before a question is sent. Files are
+        offered for download at the door of the server; None: they are sent with their content."""
         self._peer, self.ctx, self._op = peer, ctx, op
         self._agent_id, self._request_id = agent_id, request_id
         self.session, self.task, self._link, self._marks = session, task, link, marks
         self._on_question, self._keep_alive = on_question, keep_alive
+        self._files = files
         self.task_id = op.task_id if isinstance(op, Watch) else op.message.task_id
         """Our id of the task, as soon as it is known."""
         self.state = State.UNKNOWN
@@ -115,7 +123,10 @@ class LinkAnswer:
                             if isinstance(entry.event, Snapshot):
                                 continue
                         self._note(entry)
-                        await say(Update(self._request_id, entry))
+                        told = entry
+                        if self._files is not None:
+                            told = await self._offered(entry, self._files)
+                        await say(Update(self._request_id, told))
                         if self.state in FINAL | WAITING:
                             return False
         except DragomanError as error:
@@ -124,6 +135,18 @@ class LinkAnswer:
             await say(Fault(self._request_id, error))
             return True
         return False
+
+    async def _offered(self, entry: Stamped | Message, door: FileDoor) -> Stamped | Message:
+        """Returns an entry with its files by their addresses. A file that cannot be kept is sent
+        with its content."""
+
+        async def note(what: str) -> None:
+            log.warning("A file could not be offered", task=self.task_id, why=what)
+
+        transfer = FileTransfer(
+            door=door, task_id=self.task_id, takes=FileForms(), form="reference", note=note
+        )
+        return await transfer.entry(entry)
 
     async def _stream(self, op: Streamed) -> AsyncGenerator[Batch, None]:
         """Yields the events of the task. A finished task has no stream, so it is sent as a

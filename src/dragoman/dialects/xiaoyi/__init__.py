@@ -23,6 +23,7 @@ DIALECTS = (
         caller=_caller,
         callee=XiaoYiCallee,
         carried=carried,
+        max_message=4 * 1024 * 1024,
         scheme=SCHEME,
         # Agents dial, so nobody calls this callee at an address of ours: it has no route.
         role=ROLE,

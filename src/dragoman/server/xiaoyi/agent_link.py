@@ -60,6 +60,8 @@ def link_service(context: ServiceContext) -> Service | None:
         kept_as=engine.name if isinstance(engine, Engine) else "",
         scopes=link.scopes,
         message_size=link.message_size,
+        # Phones reach a public address only, and not the one that a server has on its machine.
+        files=context.files if context.settings.server.public_url else None,
     )
 
 
