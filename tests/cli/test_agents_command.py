@@ -205,3 +205,26 @@ def test_a_server_that_registers_needs_a_token_and_an_address(
         create_app(desk("x"), Settings(server=Server(**known)))
     with pytest.raises(ConfigError, match=TOKEN):
         create_app(desk("x"), Settings(server=Server(public_url="http://127.0.0.1:2", **known)))
+
+
+@pytest.mark.parametrize("way", ["url", "store"])
+async def test_agents_are_discovered_from_a_list_of_card_addresses(
+    tmp_path: Path, auth: dict[str, Any], capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    async with (
+        asyncio.timeout(120),
+        serving({"one": expert(), "two": desk("Second")}, several=True) as far,
+        gateway(auth, tmp_path) as (two, store),
+    ):
+        at = ("--url", two.url) if way == "url" else ("--store", store)
+        cards = [f"{far.url}/agents/{name}/.well-known/agent-card.json" for name in ("one", "two")]
+        told = await run(capsys, "discover", *cards, "--tag", "found", *at)
+        assert told.splitlines() == ["trip-planner is registered.", "desk is registered."]
+        await until(lambda: {"trip-planner", "desk"} <= set(two.app.mounts))
+        fixed = Fixed({"authorization": f"Bearer {OPERATOR}"})
+        async with connect(f"{two.url}/agents/trip-planner", auth=fixed) as agent:
+            assert (await agent.send("Rome")).text == "to Rome"
+        # What is there stays, and an address without a card does not keep the others out.
+        with pytest.raises(SystemExit):
+            await run(capsys, "discover", cards[0], f"{far.url}/nothing.json", *at)
+        assert "trip-planner is registered already." in capsys.readouterr().out

@@ -24,7 +24,12 @@ from dragoman.server.serve import address
 from dragoman.settings import Iat, Push, Server, Settings
 from waiting import forever
 
-NAMES = [d.name for d in DIALECTS.values() if d.callee is not None and d.name != "iat-flat"]
+NAMES = [
+    each.name
+    for each in DIALECTS.values()
+    if each.callee is not None and not each.listens and each.name != "iat-flat"
+]
+"""The dialects in which an agent is called at an address of ours."""
 SCHEMES = {"iat": "iat+http", "iat-ws": "iat+ws"}
 """Dialects whose agents are called by an address of their own, without a card."""
 SECRET = "the-secret-of-the-desk"

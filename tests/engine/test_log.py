@@ -207,11 +207,11 @@ async def test_chunks_are_joined_by_time_only_when_asked() -> None:
         for piece in ("a", "b", {"n": 1}, "c", "d"):
             yield piece
             await turns()
-        await asyncio.sleep(0.1)  # longer than chunks are joined
+        await asyncio.sleep(0.6)  # longer than chunks are joined
         yield "e"
 
     agent.skill("plain")(words)
-    agent.skill("joined", join=0.02)(words)
+    agent.skill("joined", join=0.3)(words)
     assert await lines_of(agent, "go", skill="plain") == [
         "=result:a",
         "+result:b",

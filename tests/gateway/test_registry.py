@@ -17,8 +17,17 @@ from dragoman import Agent
 from dragoman.client import connect
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.gateway import registry as registries
+from dragoman.gateway.configuration import upstream_of
+from dragoman.settings import HostedAgent, Settings
 from dragoman.store import open_store
-from dragoman.store.registry import MOST_OF_OWNER, RegistryEntry, Source
+from dragoman.store.registry import (
+    MOST_OF_OWNER,
+    AgentHealth,
+    RegistryEntry,
+    RegistryStore,
+    Source,
+)
+from gateway.faulty import door_to
 from server.two_agents import TwoAgents, desk, serving
 from waiting import until
 
@@ -183,6 +192,46 @@ async def test_a_huge_card_is_refused(people: dict[str, Any]) -> None:
         reply = await running.register("ann", "one", card={"name": "x" * 300_000})
         assert reply.status_code == 413
         assert await running.names() == ["alpha"]
+
+
+async def test_what_is_no_card_is_refused(people: dict[str, Any]) -> None:
+    async with gateway(people) as running:
+        reply = await running.register("ann", "one", card={"name": 5})
+        assert reply.status_code == 400
+        assert await running.names() == ["alpha"]
+
+
+async def test_the_registry_records_how_an_agent_is_and_when_it_was_last_seen(
+    people: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registries, "SWEEP", 0.1)
+    quick: dict[str, Any] = {"health": 0.1, "failures": 1, "probe": 0.1, "connect_timeout": 2.0}
+
+    def make(entry: RegistryEntry) -> Agent:
+        section = HostedAgent(url=entry.addresses[0], **quick)
+        return upstream_of(entry.name, section, own)
+
+    own = replace(Settings(), server=replace(Settings().server, allow_private=True))
+    async with (
+        asyncio.timeout(120),
+        door_to(tmp_path, desk("far")) as door,
+        serving({}, several=True, registers=make, auth=people) as two,
+    ):
+        store = two.app.registry.store
+        entry = RegistryEntry(name="far", source=Source.CLI, addresses=(door.url,), seen_at=1)
+        await store.put(entry)
+        up = await until(lambda: _health(store, AgentHealth.UP))
+        assert up.seen_at > 1
+        await door.close()
+        down = await until(lambda: _health(store, AgentHealth.DOWN))
+        assert down.seen_at >= up.seen_at
+        await door.open()
+        assert (await until(lambda: _health(store, AgentHealth.UP))).seen_at > up.seen_at
+
+
+async def _health(store: RegistryStore, health: AgentHealth) -> RegistryEntry | None:
+    entry = await store.find("far")
+    return entry if entry is not None and entry.health is health else None
 
 
 async def test_one_token_cannot_fill_the_registry(people: dict[str, Any]) -> None:

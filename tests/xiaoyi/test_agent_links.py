@@ -18,7 +18,9 @@ from dragoman import Agent, Turn
 from dragoman.core.model import Blob
 from dragoman.engine import Engine, EngineSettings
 from dragoman.files import FileDoor
-from dragoman.settings import Settings
+from dragoman.security.authorization import AuthorizingPeer
+from dragoman.security.rate_limits import Meter
+from dragoman.settings import Rates, Settings
 from dragoman.store import open_store
 from dragoman.store.clock import wall_clock
 from dragoman.xiaoyi.agent_links import AgentLinks
@@ -162,6 +164,32 @@ async def test_what_the_phone_tells_of_itself_is_metadata_and_its_session_a_prin
         await phone.ask("where", "tk-1", "se-9")
         text = text_of(await phone.final("tk-1"))
         assert text == f"se-9 dev-1 cv-1 ls-1 xiaoyi:{AGENT}:se-9"
+
+
+@pytest.mark.parametrize("scopes", [(), ("talk",)])
+async def test_a_phone_has_the_scopes_of_the_link_and_no_others(scopes: tuple[str, ...]) -> None:
+    agent = Agent("Guarded", description="For some.", scopes=["talk"])
+
+    @agent.skill("talk")
+    async def talk(turn: Turn) -> str:
+        return "hi"
+
+    store = open_store("memory:")
+    engine = Engine(agent, store, EngineSettings())
+    await engine.start()
+    guarded = AuthorizingPeer(agent, engine, Meter(Rates()))
+    async with phone_server() as phone:
+        server = [LinkServer(phone.url)]
+        links = AgentLinks(guarded, KEYS, server, store.sessions, wall_clock, scopes=scopes)
+        await links.start()
+        await phone.ask("hello", "tk-1")
+        if scopes:
+            assert text_of(await phone.final("tk-1")) == "hi"
+        else:
+            await until(lambda: phone.answers.get("tk-1"))
+            assert phone.answers["tk-1"][0]["error"]["code"] == "FORBIDDEN"
+        await links.stop()
+    await engine.stop(1.0)
 
 
 async def test_a_long_text_comes_in_safe_frames() -> None:

@@ -40,8 +40,12 @@ class StartedCall(Struct, frozen=True, omit_defaults=True):
 
     address: str
     task_id: str
+    context_id: str = ""
+    """The conversation there, as the agent calls it."""
     options: dict[str, Json] = {}
     """The options with which the agent is reached, without any secrets."""
+    over: bool = False
+    """Whether the task had ended when its id became known."""
 
 
 class CallResult(Struct, frozen=True, omit_defaults=True):
@@ -153,6 +157,15 @@ def name_of(address: str, said: str) -> str:
     return f"{address} {said[:SHOWN]}@{hashlib.sha256(said.encode()).hexdigest()[:12]}"
 
 
+def started(journal: Mapping[str, bytes]) -> list[StartedCall]:
+    """Returns all tasks at other agents that a run has opened."""
+    return [
+        msgspec.json.decode(value, type=StartedCall)
+        for key, value in journal.items()
+        if key.partition(":")[0] == SENT
+    ]
+
+
 def unfinished(journal: Mapping[str, bytes]) -> list[StartedCall]:
     """Returns the tasks at other agents that a run has opened and has not seen finish."""
     found: dict[tuple[str, str], StartedCall] = {}
@@ -161,7 +174,8 @@ def unfinished(journal: Mapping[str, bytes]) -> list[StartedCall]:
         kind = key.partition(":")[0]
         if kind == SENT:
             sent = msgspec.json.decode(value, type=StartedCall)
-            found[sent.address, sent.task_id] = sent
+            if not sent.over:
+                found[sent.address, sent.task_id] = sent
         elif kind == AGENT:
             task = msgspec.json.decode(value, type=CallResult).task
             if task is not None and task.state in FINAL:

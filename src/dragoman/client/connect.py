@@ -41,6 +41,7 @@ async def connect(
     trust: Trusts | None = None,
     extensions: Sequence[str] = (),
     allow_private: bool = False,
+    by_stranger: bool = False,
     ca: str | Path = "",
     certificate: Certificate | tuple[str, str] | None = None,
     timeout: float | None = None,  # noqa: ASYNC109  (of each call, not of this one)
@@ -63,7 +64,8 @@ async def connect(
     the card are called only if they are public or on the same host, or if `allow_private` is set;
     if `address` is on this machine, they may be on it too. The host of `address` must stay in the
     network where it was found first: its name may not resolve to a nearer network later (DNS
-    rebinding).
+    rebinding). An address that was given `by_stranger` must be public, unless `allow_private` is
+    set.
 
     Server certificates are always verified, by the system's authorities or by `ca` alone;
     `certificate` is the client certificate. `timeout` limits calls that do not wait for a task;
@@ -82,6 +84,7 @@ async def connect(
         host=(typed.hostname or "").removesuffix("."),
         scheme=typed.scheme,
         allow_private=allow_private,
+        by_stranger=by_stranger,
         ca=str(ca),
         certificate=wallet.certificate,
     )

@@ -11,7 +11,7 @@ from dragoman.agent import Agent
 from dragoman.client.addresses import dialects_of, origins_of, web_form
 from dragoman.client.auth import CardAuth, Own, UserCredentials
 from dragoman.client.auth.origins import is_safe
-from dragoman.client.cards import Trusts
+from dragoman.client.cards import Trusts, card_in
 from dragoman.client.credentials import Auth, SharedSecret, origin_of
 from dragoman.client.negotiation import check_known
 from dragoman.core.auth_schemes import Secret
@@ -19,7 +19,7 @@ from dragoman.core.errors import BadParams, ConfigError
 from dragoman.dialects import DIALECTS
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import HostedAgent, Settings
-from dragoman.store.registry import RegistryEntry
+from dragoman.store.registry import RegistryEntry, Source
 
 from .cards import CardGuard
 from .registry import Factory
@@ -31,13 +31,26 @@ _SECRETS = ("token", "api_key", "password", "client_secret")
 _PLAIN = ("user", "client_id", "scopes", "audience", "issuer", "cert", "cert_key")
 
 
-def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAgent:
-    """Returns the agent at the address of this section. Nothing is called yet.
+def upstream_of(
+    name: str,
+    agent: HostedAgent,
+    settings: Settings,
+    *,
+    by_stranger: bool = False,
+    card: bytes = b"",
+) -> UpstreamAgent:
+    """Returns the agent at the address of this section. Nothing is called yet. What was registered
+    `by_stranger` must be public whenever it is called. `card` is that of an agent that has none at
+    its address.
 
     Raises `ConfigError`, which names the line and says what to write instead."""
     for url in agent.addresses:
         _check_url(name, "url" if url == agent.url else "urls", url, agent)
     options: dict[str, Any] = {"allow_private": settings.server.allow_private}
+    if by_stranger:
+        options["by_stranger"] = True
+    if card:
+        options["card"] = card
     closing: list[Closing] = []
     if agent.dialect:
         try:
@@ -126,7 +139,11 @@ def registered(settings: Settings) -> Factory:
 
     def make(entry: RegistryEntry) -> UpstreamAgent:
         section = HostedAgent(url=entry.addresses[0], urls=entry.addresses[1:])
-        return upstream_of(entry.name, section, settings)
+        by_stranger, card = entry.source is Source.TOKEN, entry.card.encode()
+        agent = upstream_of(entry.name, section, settings, by_stranger=by_stranger, card=card)
+        if card:
+            agent.learn(card_in(card), "")
+        return agent
 
     return make
 

@@ -47,11 +47,19 @@ _MOUNTED_ELSEWHERE = (Source.FILE, Source.LINK)
 """The sources of agents that the registry knows, and that others mount."""
 
 
+class Mounted(Protocol):
+    """An agent that is served."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent."""
+
+
 class Mounts(Protocol):
     """The server, as far as the registry needs it: `dragoman.server.app.App`."""
 
     @property
-    def mounts(self) -> Mapping[str, object]:
+    def mounts(self) -> Mapping[str, Mounted]:
         """The agents that are served, by their names."""
 
     async def add_agent(self, name: str, agent: Agent) -> None:
@@ -91,6 +99,8 @@ class Registry:
         """The names of agents that came by themselves, which others may take."""
         self._failed: dict[str, float] = {}
         """When to try again to serve an agent."""
+        self._noted: dict[str, AgentHealth] = {}
+        """What was recorded of the health of agents, by this server."""
         self._looking = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
@@ -179,6 +189,7 @@ class Registry:
                 self._swept = loop.time()
                 for name in await self.store.drop_expired(self._clock() - self._offline_ms):
                     log.info("The lease of an agent ended long ago", agent=name)
+                await self._note_health()
             for entry in await self.store.news(self._seen):
                 self._seen = entry.revision
                 await self._take(entry)
@@ -191,6 +202,7 @@ class Registry:
         if entry.removed_at:
             self.entries.pop(name, None)
             self._failed.pop(name, None)
+            self._noted.pop(name, None)
             if self._served.pop(name, None) is not None:
                 # Its runs have a grace; others must not wait for it.
                 leaving = asyncio.get_running_loop().create_task(self._remove(name))
@@ -237,18 +249,29 @@ class Registry:
 
     def is_online(self, name: str) -> bool:
         """Returns whether nothing is known that keeps an agent from answering."""
-        entry = self.entries.get(name)
+        entry, mount = self.entries.get(name), self._server.mounts.get(name)
         if entry is None:
             return True
-        return entry.health is not AgentHealth.DOWN and not entry.is_expired(self._clock())
+        health = entry.health
+        if mount is not None and entry.source is not Source.LINK:
+            health = health_of(mount.agent)  # the record may be that of another time
+        return health is not AgentHealth.DOWN and not entry.is_expired(self._clock())
 
-    async def note(self, name: str, health: AgentHealth) -> None:
-        """Notes how an agent is, if that has changed."""
-        entry = self.entries.get(name)
-        if entry is not None and entry.health is not health:
-            self.entries[name] = replace(entry, health=health)
-            seen = self._clock() if health is AgentHealth.UP else entry.seen_at
-            await self.store.note(name, health, seen)
+    async def _note_health(self) -> None:
+        """Records how the agents are that are served here, where that has changed. Of agents that
+        came by themselves others know it."""
+        for name, entry in list(self.entries.items()):
+            mount = self._server.mounts.get(name)
+            if mount is None or entry.source is Source.LINK:
+                continue
+            health = health_of(mount.agent)
+            if health in (AgentHealth.UNKNOWN, self._noted.get(name)):
+                continue
+            # Another server of the same store may see it differently; each says so once.
+            self._noted[name] = health
+            if entry.health is not health:
+                seen = last_seen(mount.agent)
+                await self.store.note(name, health, self._clock() if seen is None else seen)
 
     def about(self, name: str) -> dict[str, Json]:
         """Returns what the lists tell of an agent beside its card."""
@@ -265,6 +288,14 @@ def health_of(agent: object) -> AgentHealth:
     if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
         return AgentHealth.DOWN
     return AgentHealth.UP if agent.dialect else AgentHealth.UNKNOWN
+
+
+def last_seen(agent: object) -> int | None:
+    """Returns when an agent elsewhere answered last, in milliseconds; None for an agent in this
+    process."""
+    if not isinstance(agent, UpstreamAgent):
+        return None
+    return int(max(each.seen_at for each in agent.pool.addresses) * 1000)
 
 
 def told(entry: RegistryEntry, now: int) -> dict[str, Json]:

@@ -40,6 +40,7 @@ from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
+from dragoman.relay.known_ids import recall
 
 from .relayed_files import prepare_files
 from .token_exchange import ActingFor
@@ -82,6 +83,7 @@ class RemoteUpstream(Upstream):
         self._peer: UpstreamPeer | None = None
         self._passed: set[str] = set()
         """The addresses to which the message could not be sent."""
+        self._recalled = False
         self._found_at = ""
         """The address at which the task was found after its own was gone."""
         self._run = access_of(turn).run
@@ -108,6 +110,8 @@ class RemoteUpstream(Upstream):
         self, task_id: str, address: str
     ) -> tuple[Peer, Callable[[], Awaitable[None]]]:
         label = self._recorded(address)
+        if not task_id:
+            await self._recall()
         if task_id:
             label = self._found_at or label or self._asked.pool.url
         elif label in self._passed or self._asked.repeat:
@@ -137,6 +141,15 @@ class RemoteUpstream(Upstream):
             await peer.leave()
             raise
         return peer, peer.leave
+
+    async def _recall(self) -> None:
+        """Looks up what the agents called this conversation and these tasks, the first time."""
+        if not self._recalled:
+            self._recalled = True
+            agents = (self._agent, *self._agent.fallbacks)
+            await recall(
+                self._run, agents, self._whose, self._turn.references, lambda at: parsed(at)[0]
+            )
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
         return self._asked.pool.peer(

@@ -7,7 +7,6 @@ elsewhere decides.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 
@@ -34,6 +33,7 @@ from dragoman.core.peer import ANYONE, Context
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileForm
 from dragoman.relay import Relay, RelayedTask
+from dragoman.relay.known_ids import KnownIds
 
 from .cards import changes, relayed
 from .service import UpstreamService
@@ -47,25 +47,6 @@ MOST_ID = 200
 SKILL_ID = "metadata.skillId"
 MOST_ATTEMPTS = 1000
 """A run that starts again follows the same task, so it may do so often."""
-
-
-class KnownIds:
-    """What the upstream calls our tasks and conversations, as far as it chose the names itself.
-    The oldest are forgotten."""
-
-    def __init__(self, most: int = 10_000) -> None:
-        self._most = most
-        self._ids: OrderedDict[str, str] = OrderedDict()
-
-    def get(self, ours: str) -> str:
-        """Returns their id; empty if it is not known."""
-        return self._ids.get(ours, "")
-
-    def put(self, ours: str, theirs: str) -> None:
-        """Remembers an id."""
-        self._ids[ours] = theirs
-        while len(self._ids) > self._most:
-            self._ids.popitem(last=False)
 
 
 class UpstreamAgent(Agent):

@@ -220,10 +220,10 @@ class Relay:
 
     def _found(self, entries: Sequence[Entry]) -> None:
         """Records the remote task. One that is over already, and has asked nothing, is mirrored in
-        one write, and this record would come too late to be of use."""
+        one write, which this record is part of."""
         for first in entries:
             if isinstance(first, events.Stamped):
-                self._remote.found(first.task_id, over=is_whole(entries))
+                self._remote.found(first.task_id, first.context_id, over=is_whole(entries))
                 return
 
     def _new(self, entries: Sequence[Entry]) -> list[Entry]:

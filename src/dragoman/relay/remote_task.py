@@ -127,26 +127,28 @@ class RemoteTask:
     def _sending_key(self, number: int) -> str:
         return f"{self._sending}#{number}" if number else self._sending
 
-    async def started(self, task_id: str, *, unwanted: bool = False) -> None:
+    async def started(self, task_id: str, context_id: str = "", *, unwanted: bool = False) -> None:
         """Records the id of the task, once. A task that is not wanted any more is canceled."""
         if self.id:
             return
-        call = self._start(task_id, unwanted=unwanted)
+        call = self._start(task_id, context_id, unwanted=unwanted)
         await self._run.record(self._record, msgspec.json.encode(call))
 
-    def found(self, task_id: str, *, over: bool) -> None:
-        """Records the id of the task, once, with the next commit. A task that is `over` needs no
-        record: nobody will have to follow or cancel it."""
+    def found(self, task_id: str, context_id: str, *, over: bool) -> None:
+        """Records the id of the task, once, with the next commit. Nobody will have to follow or
+        cancel a task that is `over`, but later messages may refer to it."""
         if self.id:
             return
         if over:
-            self._started = StartedCall(self.address, task_id, self._options)
+            self._started = call = StartedCall(
+                self.address, task_id, context_id, self._options, over=True
+            )
         else:
-            call = self._start(task_id, unwanted=False)
-            self._run.note(self._record, msgspec.json.encode(call))
+            call = self._start(task_id, context_id, unwanted=False)
+        self._run.note(self._record, msgspec.json.encode(call), soon=not over)
 
-    def _start(self, task_id: str, *, unwanted: bool) -> StartedCall:
-        self._started = call = StartedCall(self.address, task_id, self._options)
+    def _start(self, task_id: str, context_id: str, *, unwanted: bool) -> StartedCall:
+        self._started = call = StartedCall(self.address, task_id, context_id, self._options)
         run = self._run
         if unwanted or ((run.over or run.cancelled) and not run.leaving):
             # First, because the record may be refused: our task may have ended in the meantime.
@@ -159,7 +161,7 @@ class RemoteTask:
         try:
             while entry is not None:
                 if isinstance(entry, Stamped):
-                    await self.started(entry.task_id)
+                    await self.started(entry.task_id, entry.context_id)
                 yield entry
                 entry = await _next(events)
         finally:

@@ -14,7 +14,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
 from dragoman.files import FileDoor
 from dragoman.files.signed_urls import FILES
-from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of
+from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of, last_seen
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
@@ -219,7 +219,8 @@ class App(AgentRouter):
         known, mount = self.registry.about(name), self.mounts.get(name)
         if mount is None or known.get("health") == OFFLINE_NAME:
             return known
-        return {**known, "health": health_of(mount.agent).value}
+        seen = {"lastSeen": at} if (at := last_seen(mount.agent)) else {}
+        return {**known, **seen, "health": health_of(mount.agent).value}
 
     def _is_online(self, name: str) -> bool:
         return self.registry is None or self.registry.is_online(name)

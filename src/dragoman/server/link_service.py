@@ -14,7 +14,7 @@ from dragoman.core.log import Logger
 from dragoman.dialects.xiaoyi.wire import PATH
 from dragoman.gateway.dial_ins import DialIns
 from dragoman.gateway.linked_agents import LinkedAgents
-from dragoman.gateway.registry import Registry
+from dragoman.gateway.registry import Mounted, Registry
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.router import SOCKET
 from dragoman.net.server_context import ServerContext
@@ -46,7 +46,7 @@ class GuestMounts:
         self._app = app
 
     @property
-    def mounts(self) -> Mapping[str, object]:
+    def mounts(self) -> Mapping[str, Mounted]:
         """The agents that are served, by their names."""
         return self._app.mounts
 

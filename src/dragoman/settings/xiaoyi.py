@@ -53,5 +53,7 @@ class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     backup_without_tls_verification: bool = False
     """Dials the backup server of the platform without verifying who it is. Everybody on the way can
     read and answer everything; set `pin` instead if you can."""
+    scopes: tuple[str, ...] = ()
+    """The scopes that callers over the link have, for skills that need some."""
     message_size: int = 4 * 1024 * 1024
     """The size of one message of a server."""

@@ -211,6 +211,11 @@ class Store(Protocol):
     async def records(self, claim: Claim) -> list[Record]:
         """Returns every call that the run has recorded, in order."""
 
+    async def records_of(self, scope: Scope, task_id: str) -> list[Record]:
+        """Returns the same for another task of the caller; `TaskNotFound` if it is not in this
+        scope. Of a finished task they are kept as long as its log, by a store that outlives its
+        process."""
+
     # Webhooks. For every event and every hook that its task has at that time, `create` and `append`
     # put a delivery into the outbox, in the same transaction.
 

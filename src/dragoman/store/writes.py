@@ -26,6 +26,8 @@ class Draft(Struct, frozen=True, gc=False, kw_only=True):
     """The whole task, if its first events already end it."""
     hook: Hook | None = None
     """A webhook that is set together with the task, and receives its first events too."""
+    records: tuple[Record, ...] = ()
+    """Calls that the run has recorded by then."""
 
 
 class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -63,6 +63,7 @@ class AgentLinks(Service):
         *,
         store: Store | None = None,
         kept_as: str = "",
+        scopes: tuple[str, ...] = (),
         message_size: int = 4 * 1024 * 1024,
         policy: Callable[[], ReconnectPolicy] = ReconnectPolicy,
         keep_alive: float = KEEP_ALIVE,
@@ -74,7 +75,7 @@ class AgentLinks(Service):
         at the door of the server, if there is one that phones reach; else they are sent with their
         content."""
         self._files = files
-        self._peer, self._keys, self._clock = peer, keys, clock
+        self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
         self._marks = SentMarks(sessions, keys.agent_id, clock)
         self.session_routes = SessionRoutes()
@@ -183,7 +184,11 @@ class AgentLinks(Service):
     def _context(self, session: str, key: str = "") -> Context:
         principal = f"{DIALECT}:{self._keys.agent_id}:{session}"
         return Context(
-            principal=principal, schemes=(DIALECT,), dialect=DIALECT, idempotency_key=key
+            principal=principal,
+            scopes=self._scopes,
+            schemes=(DIALECT,),
+            dialect=DIALECT,
+            idempotency_key=key,
         )
 
     async def _ask(self, link: OutboundLink, request: RequestIn, op: SendMessage | Watch) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.client import connect
 from dragoman.client.addresses import dialects_of
 from dragoman.client.registry import TOKEN, RegistryClient
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.registry import told
-from dragoman.server.agent_names import checked
+from dragoman.server.agent_names import checked, slug
 from dragoman.store import Store
 from dragoman.store.clock import wall_clock
 from dragoman.store.registry import RegistryEntry, Source
@@ -60,6 +62,46 @@ def add(
         )
         found = _fields(opened(store, lambda kept: kept.registry.put(entry)))
     print(msgspec.json.encode(found).decode() if as_json else f"{name} is registered.")
+
+
+@agents.command
+def discover(
+    *cards: Annotated[str, Parameter(help="The addresses of agents, or of their cards.")],
+    tag: Annotated[tuple[str, ...], Parameter(help="A tag to find them by.")] = (),
+    url: Url = "",
+    store: StoreUrl = None,
+) -> None:
+    """Add the agents of a list of addresses, under the names on their cards. The gateway reads the
+    cards again from time to time. A name that is registered already is left alone, and an address
+    without a card does not keep the others out; the exit code is 1 then."""
+    failed = False
+    for address in cards:
+        try:
+            name = slug(asyncio.run(_title(address)))
+            known = _is_registered(name, url, store)
+        except DragomanError as exc:
+            print(f"{address}: {exc.message}", file=sys.stderr)
+            failed = True
+            continue
+        if known:
+            print(f"{name} is registered already.")
+            continue
+        add(name, address, tag=tag, url=url, store=store)
+    if failed:
+        raise SystemExit(1)
+
+
+def _is_registered(name: str, url: str, store: str | None) -> bool:
+    if url:
+        return _asked(url, lambda way: way.find(name)) is not None
+    entry = opened(store, lambda kept: kept.registry.find(name))
+    return entry is not None and not entry.removed_at
+
+
+async def _title(address: str) -> str:
+    """Returns the name on the card at an address."""
+    async with connect(address) as agent:
+        return agent.card.name
 
 
 @agents.command(name="list")

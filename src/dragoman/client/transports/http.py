@@ -92,6 +92,7 @@ class Http:
         host: str,
         scheme: str = "https",
         allow_private: bool = False,
+        by_stranger: bool = False,
         ca: str = "",
         certificate: Callable[[str], Certificate | None] = lambda origin: None,
         resolve: Resolve | None = None,
@@ -103,7 +104,7 @@ class Http:
         self._ca = ca
         self._certificate = certificate
         self._tls: dict[str, ssl.SSLContext] = {}
-        typed = TypedHost(host.lower(), rules)
+        typed = TypedHost(host.lower(), rules, by_stranger=by_stranger)
         self._guarded, self._http2 = (
             GuardedHttp(
                 rules,

@@ -240,7 +240,12 @@ class EventWriter:
             token=row.token if ended is None else "",
         )
         draft = Draft(
-            row=row, entries=entries, idempotency=self.idempotency, ended=ended, hook=self.hook
+            row=row,
+            entries=entries,
+            idempotency=self.idempotency,
+            ended=ended,
+            hook=self.hook,
+            records=self.records,
         )
         self._depart(draft)
         self.shared.store.create(draft, self._landed)
@@ -249,10 +254,9 @@ class EventWriter:
         self._in_flight = write
         self._queue = []
         self._weight = 0
+        self.records = ()
         if type(write) is Write:
-            self.records, self.forget, self.reset_attempts = (), (), False
-        elif self.records:
-            return  # a draft carries no records, so their waiters wait for the next write
+            self.forget, self.reset_attempts = (), False
         if self._queue_waiters:
             self._flight_waiters, self._queue_waiters = self._queue_waiters, ()
 

@@ -28,7 +28,7 @@ from .chunk_buffer import ChunkBuffer
 from .event_writer import EventWriter, wake
 from .journal import Journal, stop_call
 from .live_log import LiveLog
-from .other_tasks import load_tasks, read_earlier
+from .other_tasks import load_calls, load_tasks, read_earlier
 from .questions import Questions
 from .refused_write import recover
 from .remote_stops import RemoteStops
@@ -40,10 +40,8 @@ log = Logger("run")
 
 
 class Run:
-    """A task that runs in this process; implements `agent.run_api.RunApi`.
-
-    Fields that most runs never change are class attributes, as in `EventWriter`.
-    """
+    """A task that runs in this process; implements `agent.run_api.RunApi`. Fields that most runs
+    never change are class attributes, as in `EventWriter`."""
 
     task: asyncio.Task[None] | None = None
     """The asyncio task that runs the author's code; None until it starts."""
@@ -178,8 +176,7 @@ class Run:
 
     def before_end(self, work: Coroutine[Any, Any, None]) -> None:
         """Starts work that may outlast the run, and after which a canceled task ends."""
-        if self._stops is None:
-            self._stops = RemoteStops(self)
+        self._stops = self._stops or RemoteStops(self)
         self._stops.start(work)
 
     def stop_call(self, call: StartedCall) -> None:
@@ -206,10 +203,11 @@ class Run:
         self.journal.add(key, value)
         await self.writer.committed()
 
-    def note(self, key: str, value: bytes) -> None:
-        """Records the result of a call with the next commit."""
+    def note(self, key: str, value: bytes, *, soon: bool = True) -> None:
+        """Records the result of a call with the next commit, or with that of the next event."""
         self.journal.add(key, value)
-        self.writer.schedule()
+        if soon:
+            self.writer.schedule()
 
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
@@ -225,6 +223,10 @@ class Run:
         """Returns the latest messages of the whole context."""
         earlier = await read_earlier(self.shared.store, self.writer.row, limit)
         return (*earlier, *self.history())[-limit:]
+
+    async def calls_of(self, ids: Iterable[str] | None) -> dict[str, list[StartedCall]]:
+        """Returns what these tasks of the caller opened elsewhere; None: those of this context."""
+        return await load_calls(self.shared.store, self.writer.row, ids)
 
     async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]:
         """Returns those of these tasks that belong to the caller of this run."""
@@ -265,8 +267,7 @@ class Run:
         if self.over or self.stop_reason is not None:
             return  # the task is about to end, which answers them as well
         fold, before = self.writer.fold, self.writer.fold.seq
-        metadata: dict[str, Json] = {DETACHED: True}
-        self.emit(StateChanged(state=State.WORKING, message=message, metadata=metadata))
+        self.emit(StateChanged(state=State.WORKING, message=message, metadata={DETACHED: True}))
         if fold.seq == before:
             return  # an earlier attempt has already detached, and answered the sends of that time
         self.detached_at = fold.seq
@@ -298,8 +299,8 @@ class Run:
         )
 
     def when_resting(self, since: int = 0) -> asyncio.Future[None]:
-        """Returns a future that completes when the task ends or waits, when the run is lost, has
-        replied directly, or has detached after the event `since`."""
+        """Returns a future that completes when the task rests, when the run is lost, or when it has
+        replied directly or detached after the event `since`."""
         future: asyncio.Future[None] = self.shared.loop.create_future()
         if self.resting or self.writer.closed or since < self.detached_at <= self.log.committed:
             future.set_result(None)
@@ -358,8 +359,7 @@ class Run:
             self.fail(error.message, error.reason)
 
     def end_as_too_large(self) -> None:
-        """Fails the task because it exceeds `max_task_size`. A running task is in memory, so its
-        size must be limited."""
+        """Fails the task because it exceeds `max_task_size`: it is in memory while it runs."""
         log.warning("The task is too large", task=self.task_id, size=self.writer.size)
         self.fail("The task has become too large", "too_large")
         self.stop_code()

@@ -167,11 +167,13 @@ class TypedHost:
     the first look-up decides on the scope, and only addresses of that scope are called.
     """
 
-    def __init__(self, host: str, rules: Rules) -> None:
+    def __init__(self, host: str, rules: Rules, *, by_stranger: bool = False) -> None:
+        """`by_stranger` says that somebody else has typed it, who may only mean what is public."""
         self.host = host
         self._rules = rules
-        self.scope = _typed_scope(host)
+        self.scope = AddressScope.PUBLIC if by_stranger else _typed_scope(host)
         """Known of an address and of localhost; of other names after the first look-up."""
+        self._by_stranger = by_stranger
 
     @property
     def others(self) -> Rules:
@@ -195,6 +197,10 @@ class TypedHost:
         if self.scope is None:
             self.scope = next(scope for scope in _WIDEST if scope in scopes)
         same = [each for each, scope in zip(open_ones, scopes, strict=True) if scope is self.scope]
+        if not same and self._by_stranger:
+            raise refusal(
+                f"{self.host} leads to {scopes[0].value}, and only public addresses count"
+            )
         if not same:
             raise refusal(
                 f"{self.host} leads to {scopes[0].value}, and led to {self.scope.value} before. "

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.client.addresses import dialects_of, web_form
+from dragoman.client.cards import card_in
 from dragoman.core.errors import (
     BadParams,
     ConfigError,
@@ -164,13 +165,19 @@ class RegistrationEndpoints:
             return entry
         urls = tuple(dict.fromkeys(filter(None, (said.url, *said.urls))))
         await self._check(urls, said.tags)
+        card = msgspec.json.encode(said.card) if said.card is not None else b""
+        if card:
+            try:
+                card_in(card)
+            except DragomanError as exc:
+                raise BadParams(exc.message, field="card") from None
         entry = await store.put(
             RegistryEntry(
                 name=name,
                 source=source,
                 owner=owner,
                 addresses=urls,
-                card=msgspec.json.encode(said.card).decode() if said.card is not None else "",
+                card=card.decode(),
                 tags=said.tags,
                 until=until,
             )

@@ -58,6 +58,7 @@ def link_service(context: ServiceContext) -> Service | None:
         wall_clock,
         store=engine.store if isinstance(engine, Engine) else None,
         kept_as=engine.name if isinstance(engine, Engine) else "",
+        scopes=link.scopes,
         message_size=link.message_size,
         # Phones reach a public address only, and not the one that a server has on its machine.
         files=context.files if context.settings.server.public_url else None,

@@ -9,6 +9,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.log import Logger
 from dragoman.core.model import Task
 
+from ..writes import Record
 from .format import entries_in, file_name, last_line, read_lines
 
 log = Logger("store")
@@ -37,6 +38,10 @@ class FileReader:
                 del self._recent[next(iter(self._recent))]
         return entries
 
+    async def records(self, task_id: str) -> list[Record]:
+        """The recorded calls of a task; none if its file is gone."""
+        return await asyncio.to_thread(self._records, task_id)
+
     def forget(self, task_id: str) -> None:
         """Forgets a log, because the file of its task is about to change."""
         self._recent.pop(task_id, None)
@@ -60,3 +65,14 @@ class FileReader:
         except FileNotFoundError:
             return []
         return [entry for line in found for entry in entries_in(line)]
+
+    def _records(self, task_id: str) -> list[Record]:
+        try:
+            found = read_lines(self._folder / file_name(task_id))
+        except FileNotFoundError:
+            return []
+        kept: dict[str, Record] = {}
+        for line in found:
+            for record in line.records:
+                kept.setdefault(record.key, record)
+        return list(kept.values())

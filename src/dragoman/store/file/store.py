@@ -171,6 +171,7 @@ class FileStore(MemoryStore):
         line = line_of(row, self._clock(), describe(draft.entries))
         line.events = entries_out(draft.entries)
         line.key = draft.idempotency
+        line.records = list(draft.records)
         line.task = draft.ended
         if draft.ended is not None:
             done = partial(self._unload, row, done)
@@ -316,6 +317,12 @@ class FileStore(MemoryStore):
 
     async def records(self, claim: Claim) -> list[Record]:
         return await self._files.observe(super().records, claim)
+
+    async def records_of(self, scope: Scope, task_id: str) -> list[Record]:
+        row = await self.row(scope, task_id)
+        if not row.final:
+            return await self._files.observe(super().records_of, scope, task_id)
+        return await self._reader.records(task_id)
 
     # Webhooks. A delivery that is taken need not be written down: there is only this process.
 

@@ -136,6 +136,8 @@ class MemoryStore(OutboxCalls):
             kept: LiveTask | FrozenTask
             if draft.ended is None:
                 kept = LiveTask(row, [log], key)
+                if draft.records:
+                    kept.records = {record.key: record for record in draft.records}
             elif len(draft.entries) <= BRIEF:
                 kept = FrozenTask(row, key, log)
             else:
@@ -284,6 +286,11 @@ class MemoryStore(OutboxCalls):
 
     async def records(self, claim: Claim) -> list[Record]:
         return list((self._claimed(claim).records or {}).values())
+
+    async def records_of(self, scope: Scope, task_id: str) -> list[Record]:
+        self._tasks.row(scope, task_id)
+        live = self._live.get(task_id)
+        return list((live.records or {}).values()) if live is not None else []
 
     def _claimed(self, claim: Claim) -> LiveTask:
         live = self._live.get(claim.task_id)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from ..memory.records import Key
 from ..task_row import Idempotency, Row
-from ..writes import Write
+from ..writes import Record, Write
 from . import statements as sql
 from .outbox import SqliteOutbox
 
@@ -113,7 +113,11 @@ class WriteBatch:
         if frozen:
             self._ended.append(task_id)
             self._frozen.append((task_id, frozen))
-        for record in write.records:
+        self.add_records(task_id, write.records)
+
+    def add_records(self, task_id: str, records: Iterable[Record]) -> None:
+        """Adds the recorded calls of a task."""
+        for record in records:
             self._records.append((task_id, record.key, record.value, record.seq))
 
     def remove(self, gone: Iterable[Gone]) -> None:

@@ -132,7 +132,14 @@ class SqliteReader:
 
     def records(self, claim: Claim) -> list[Record]:
         self._check(claim)
-        found = self._db.execute(_RECORDS, (claim.task_id,))
+        return self._recorded(claim.task_id)
+
+    def records_of(self, argument: tuple[Scope, str]) -> list[Record]:
+        self.row(argument)
+        return self._recorded(argument[1])
+
+    def _recorded(self, task_id: str) -> list[Record]:
+        found = self._db.execute(_RECORDS, (task_id,))
         return [Record(key=key, value=value, seq=seq) for key, value, seq in found]
 
     def _check(self, claim: Claim) -> None:

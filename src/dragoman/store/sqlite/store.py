@@ -171,6 +171,9 @@ class SqliteStore(OutboxCalls):
     async def records(self, claim: Claim) -> list[Record]:
         return await self._reads.ask(SqliteReader.records, claim)
 
+    async def records_of(self, scope: Scope, task_id: str) -> list[Record]:
+        return await self._reads.ask(SqliteReader.records_of, (scope, task_id))
+
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
         await self._write_outbox(lambda outbox: outbox.set_hook(scope, hook))
 

@@ -157,6 +157,7 @@ class SqliteWriter:
         else:
             frozen = pack(draft.ended) if len(draft.entries) > BRIEF else None
             self._batch.create_ended(row, key, log, frozen)
+        self._batch.add_records(row.task_id, draft.records)
         if draft.hook is not None:
             self._outbox.begin(row.scope, draft.hook, sent=0, last=row.last_seq)
 

@@ -201,6 +201,9 @@ class DurabilityTests(StoreTests):
             await fixture.store.ask_cancel(ALICE, "waiting")
             await fixture.open_task("free", worker="")
             await self._ended(fixture, "ended", "old")
+            called = await fixture.open_task("called")
+            await fixture.append(fixture.write(called.claim, WORKING, records=(record,)))
+            await fixture.end(called)
             fixture.clock.tick(DAY)
             names = ("live", "waiting", "free", "ended", "old")
             loaded = [await fixture.store.load(ALICE, name) for name in names]
@@ -212,6 +215,10 @@ class DurabilityTests(StoreTests):
             await fixture.reopen()
             assert [await fixture.store.load(ALICE, name) for name in names] == loaded
             assert [await fixture.log(name) for name in names] == logs
+            for name in ("live", "called"):
+                assert await fixture.store.records_of(ALICE, name) == [record]
+                with pytest.raises(TaskNotFound):
+                    await fixture.store.records_of(BOB, name)
             assert await fixture.store.find(ALICE, Filter(), 9) == listing
             with pytest.raises(Existing) as caught:
                 await fixture.create(fixture.draft("again", key=key))

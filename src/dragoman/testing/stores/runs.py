@@ -49,6 +49,13 @@ class RunTests(StoreTests):
                 wrote += records
             assert await fixture.store.records(row.claim) == wrote
 
+    async def test_a_task_may_begin_with_records(self, tmp_path: Path) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            record = Record(key="k", value=b"first", seq=1)
+            row = await fixture.create(replace(fixture.draft("t1"), records=(record,)))
+            assert await fixture.store.records(row.claim) == [record]
+            assert await fixture.store.records_of(row.scope, "t1") == [record]
+
     async def test_what_is_recorded_stays(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
             row = await fixture.open_task("t1")

@@ -1,0 +1,68 @@
+"""What agents elsewhere call our tasks and conversations.
+
+A process remembers the ids that it has seen. What it does not remember is read from the journals of
+the earlier tasks: each has a record of the task that it opened elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from dragoman.agent.run_api import RunApi
+
+
+class KnownIds:
+    """What the upstream calls our tasks and conversations, as far as it chose the names itself.
+    The oldest are forgotten."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._ids: OrderedDict[str, str] = OrderedDict()
+
+    def get(self, ours: str) -> str:
+        """Returns their id; empty if it is not known."""
+        return self._ids.get(ours, "")
+
+    def put(self, ours: str, theirs: str) -> None:
+        """Remembers an id."""
+        self._ids[ours] = theirs
+        while len(self._ids) > self._most:
+            self._ids.popitem(last=False)
+
+
+class Conversing(Protocol):
+    """The ids that an agent elsewhere has given."""
+
+    served_as: str
+    tasks: KnownIds
+    contexts: KnownIds
+
+
+async def recall(
+    run: RunApi,
+    agents: Sequence[Conversing],
+    whose: str,
+    references: Iterable[str],
+    name_of: Callable[[str], str],
+) -> None:
+    """Looks up what these agents called the conversation of a run, which is known as `whose`, and
+    the tasks that its message refers to, as far as that is not known. `name_of` returns the name of
+    an agent from the address in a journal."""
+    by_name = {each.served_as: each for each in agents}
+    unknown = [ours for ours in references if not any(each.tasks.get(ours) for each in agents)]
+    if unknown:
+        for ours, calls in (await run.calls_of(unknown)).items():
+            for call in calls:
+                asked = by_name.get(name_of(call.address))
+                if asked is not None:
+                    asked.tasks.put(ours, call.task_id)
+    begun_earlier = run.context_id != run.task_id  # a new one has the id of its first task
+    if begun_earlier and not any(each.contexts.get(whose) for each in agents):
+        agents[0].contexts.put(whose, whose[:32])  # nothing is looked up twice
+        earlier = (await run.calls_of(None)).values()
+        for call in reversed([each for calls in earlier for each in calls]):
+            asked = by_name.get(name_of(call.address))
+            if asked is not None and call.context_id:
+                asked.contexts.put(whose, call.context_id)
