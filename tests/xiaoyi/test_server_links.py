@@ -301,3 +301,32 @@ async def test_a_server_with_one_agent_lets_others_dial_in_beside_it(tmp_path: P
         with pytest.raises(InvalidStatus):  # the name of the only agent
             async with dialled_in(door, agent="desk", waits=False):
                 pass
+
+
+async def test_a_task_goes_on_when_its_agent_was_away_for_long() -> None:
+    requests: list[dict[str, Any]] = []
+
+    async def begins(agent: StandIn, request: dict[str, Any]) -> None:
+        requests.append(request)
+        for piece in ("a", "b", "c", "d"):
+            await agent.text(request, piece, append=True)
+
+    async with asyncio.timeout(240), gateway(keep=0.1) as door:
+        async with dialled_in(door, begins), connect(f"{door.url}/agents/{AGENT}") as agent:
+            task = await agent.send("go", wait=False)
+
+            async def begun() -> bool:
+                return (await agent.get(task)).text == "abcd"
+
+            await until(begun)
+        await until(lambda: AGENT not in door.service.links.agents)
+        async with dialled_in(door) as again:
+            await until(lambda: again.requests)  # it is asked for the task
+            await again.text(requests[0], "abcd!", final=True)
+            async with connect(f"{door.url}/agents/{AGENT}") as agent:
+
+                async def ended() -> bool:
+                    return (await agent.get(task)).state is State.COMPLETED
+
+                await until(ended)
+                assert (await agent.get(task)).text == "abcd!"

@@ -244,7 +244,7 @@ class LinkedAgent:
         """Takes over a task of an earlier process: its further events, and all of its events if the
         agent can send them again."""
         name, session = parsed(op.task_id)
-        task = LinkedTask(name, session)
+        task = LinkedTask(name, session, ctx.cursor or 0)
         self._caller.remember(name, session)
         await self._begin(task, name, replace(op, task_id=name), ctx)
         return task

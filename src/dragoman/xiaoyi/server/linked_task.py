@@ -37,9 +37,11 @@ def parsed(task_id: str) -> tuple[str, str]:
 class LinkedTask:
     """The log of one task."""
 
-    def __init__(self, name: str, session: str) -> None:
+    def __init__(self, name: str, session: str, after: int = 0) -> None:
+        """`after` is the number of the last event that was read before this log was begun."""
         self.id, self.name, self.session = id_of(name, session), name, session
         """The id of the task, the name of its latest request on the link, and its session."""
+        self._after = after
         self._fold = Fold(self.id, session)
         self._entries: list[Stamped] = []
         self._error: DragomanError | None = None
@@ -69,7 +71,7 @@ class LinkedTask:
     def add(self, event: AnyEvent) -> None:
         """Adds events to the log, unless the task has ended."""
         if not self.over:
-            seq = len(self._entries) + 1
+            seq = self._after + len(self._entries) + 1
             entry = Stamped(self.id, self.session, seq, wall_clock(), event)
             self._entries.append(entry)
             self._fold.add(entry)
@@ -95,6 +97,7 @@ class LinkedTask:
 
     async def follow(self, after: int) -> AsyncGenerator[Batch, None]:
         """Yields the events after this one until the task ends or waits."""
+        after = max(0, after - self._after)
         self._readers += 1
         try:
             while True:
