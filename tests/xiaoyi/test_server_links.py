@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from websockets.exceptions import InvalidStatus
 
@@ -292,8 +293,13 @@ async def test_a_server_with_one_agent_lets_others_dial_in_beside_it(tmp_path: P
     async with asyncio.timeout(240), serving({"": desk("hi")}, store=place) as running:
         key, secret = await running.app.service(LinkService).ring.add([AGENT, "desk"])
         door = Gateway(running, key.access_key, secret)
-        async with dialled_in(door, waits=False):
-            await until(lambda: AGENT in running.app.mounts)
+        async with dialled_in(door, waits=False), httpx2.AsyncClient() as http:
+            card = f"{door.url}/agents/{AGENT}/.well-known/agent-card.json"
+
+            async def served() -> bool:
+                return (await http.get(card)).status_code == 200
+
+            await until(served)
             async with connect(f"{door.url}/agents/{AGENT}") as agent:
                 assert (await agent.send("hello")).text == "hello!"
             async with connect(door.url) as agent:
