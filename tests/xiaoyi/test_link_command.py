@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import sys
@@ -84,6 +85,20 @@ async def test_a_killed_agent_goes_on_where_it_was_and_a_phone_sees_one_answer(
             await until(lambda: not phone.links)
             phone.frames.clear()
         assert [len(phone.finals(f"tk-{number}")) for number in range(KILLS)] == [1] * KILLS
+
+
+@pytest.mark.slow
+async def test_files_of_phones_are_kept_beside_the_store(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    file = {"name": "../a.txt", "bytes": base64.b64encode(b"hello").decode()}
+    message = {"role": "user", "messageId": "ms-1", "parts": [{"kind": "file", "file": file}]}
+    params = {"id": "tk-1", "sessionId": "se-1", "message": message}
+    flags = ("--media-text", "100")
+    async with phone_server() as phone, command(tmp_path, "--server", phone.url, *flags):
+        await phone.say("message/stream", params=params)
+        assert text_of(await phone.final("tk-1")) == "Well, hello"
+    (kept,) = tmp_path.glob("dragoman.db.files/*/*.txt")
+    assert kept.read_text() == "hello"
 
 
 @pytest.mark.slow

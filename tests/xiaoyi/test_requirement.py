@@ -38,7 +38,7 @@ Status Update (状态更新)
 参考文档
 """.strip().splitlines()
 """The headings of the source document."""
-UNTESTED = {"参考文档": "outside references", "媒体文件处理": "not done yet"}
+UNTESTED = {"参考文档": "outside references"}
 TESTS = Path(__file__).parents[1]
 
 

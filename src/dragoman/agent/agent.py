@@ -353,5 +353,9 @@ class Agent:
         self.serve(iat_host=host, **{"port": 0, "grpc": False, **options})
 
     def link(self, agent_id: str, *servers: str, pin: str = "", **options: Any) -> None:
-        """Dials XiaoYi and works for its phones until Ctrl-C, without a port; options as above."""
-        self.serve(xiaoyi={"agent_id": agent_id, "servers": servers, "pin": pin}, **options)
+        """Dials XiaoYi and works for its phones until Ctrl-C, without a port; options as above, and
+        the keys of `[agents.NAME.xiaoyi]` that begin with `media`."""
+        media = {key: options.pop(key) for key in [*options] if key.startswith("media")}
+        self.serve(
+            xiaoyi={"agent_id": agent_id, "servers": servers, "pin": pin, **media}, **options
+        )

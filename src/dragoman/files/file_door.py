@@ -29,7 +29,7 @@ from dragoman.settings import Settings
 
 from .names import safe_name
 from .signed_urls import UrlSigner
-from .stored_files import FileDraft, FileHeader, StoredFile, StoredFiles, folder_name
+from .stored_files import FileHeader, StoredFile, StoredFiles, folder_name
 
 if TYPE_CHECKING:
     from .download import Downloader
@@ -143,6 +143,16 @@ class FileDoor:
             metadata=link.metadata,
         )
 
+    async def save(self, chunks: Chunks, *, task_id: str, key: str, ending: str) -> Path:
+        """Writes a file that the agent itself opens: without a header, and without an address.
+        `key` identifies it among the files of its task; a file that exists is not written again.
+        `ending` is the ending of its name, such as `.png`."""
+        file_id = f"{folder_name(task_id)}-{_digest(key)}"
+        expires = self._expires()
+        if not await asyncio.to_thread(self.stored.keep_until, file_id, expires, ending):
+            await self._write(file_id, None, chunks, expires, ending)
+        return self.stored.path(file_id, ending)
+
     async def find(self, file_id: str) -> StoredFile | None:
         """Returns a stored file."""
         return await asyncio.to_thread(self.stored.find, file_id)
@@ -188,27 +198,34 @@ class FileDoor:
         if not kept:
             name = link.filename or unquote(urlsplit(link.url).path).rpartition("/")[2]
             header = FileHeader(safe_name(name), link.media_type)
-            draft = await asyncio.to_thread(self.stored.draft, file_id, header)
-            try:
-                download = (chunks or self.downloader.chunks)(link.url)
-                await self._write(draft, download)
-                await asyncio.to_thread(draft.commit, expires)
-            finally:
-                draft.discard()
+            download = (chunks or self.downloader.chunks)(link.url)
+            await self._write(file_id, header, download, expires)
         found = await self.find(file_id)
         if found is None:  # it was deleted in the meantime
             raise FileNotFoundError(file_id)
         return found
 
-    async def _write(self, draft: FileDraft, chunks: Chunks) -> None:
-        async with aclosing(chunks):
-            pending = bytearray()
-            async for chunk in chunks:
-                pending += chunk
-                if len(pending) >= _PIECE:
-                    await asyncio.to_thread(draft.write, bytes(pending))
-                    pending.clear()
-            await asyncio.to_thread(draft.write, bytes(pending))
+    async def _write(
+        self,
+        file_id: str,
+        header: FileHeader | None,
+        chunks: Chunks,
+        expires: int,
+        ending: str = "",
+    ) -> None:
+        draft = await asyncio.to_thread(self.stored.draft, file_id, header, ending)
+        try:
+            async with aclosing(chunks):
+                pending = bytearray()
+                async for chunk in chunks:
+                    pending += chunk
+                    if len(pending) >= _PIECE:
+                        await asyncio.to_thread(draft.write, bytes(pending))
+                        pending.clear()
+                await asyncio.to_thread(draft.write, bytes(pending))
+            await asyncio.to_thread(draft.commit, expires)
+        finally:
+            draft.discard()
 
     def _link(self, file: Blob | Link, file_id: str, name: str, expires: int) -> Link:
         if not self.base:
@@ -247,5 +264,8 @@ def delete_files(settings: Settings, task_ids: Iterable[str]) -> None:
 
 def _id_of(link: Link, task_id: str) -> str:
     """Returns the id of a file that came from another address."""
-    digest = hashlib.sha256(link.url.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{folder_name(task_id)}-{digest}"
+    return f"{folder_name(task_id)}-{_digest(link.url)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

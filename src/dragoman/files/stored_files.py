@@ -83,20 +83,25 @@ class StoredFiles:
         except FileNotFoundError:
             return None
 
-    def draft(self, file_id: str, header: FileHeader) -> FileDraft:
-        """Starts to write a file. It can be found once the draft is committed."""
-        path = self._path(file_id)
-        assert path is not None  # noqa: S101  our own ids only
+    def draft(self, file_id: str, header: FileHeader | None, ending: str = "") -> FileDraft:
+        """Starts to write a file. It can be found once the draft is committed. A file with an
+        `ending`, such as `.png`, has no header and is never offered for download."""
+        path = self.path(file_id, ending)
         make_folder(self.folder)
         make_folder(path.parent)
         return FileDraft(self, path, header)
 
-    def keep_until(self, file_id: str, expires: int) -> bool:
+    def path(self, file_id: str, ending: str = "") -> Path:
+        """Returns the path of a file with an id of our own, whether it exists or not."""
+        path = self._path(file_id)
+        assert path is not None  # noqa: S101  our own ids only
+        return path.with_name(f"{path.name}{ending}")
+
+    def keep_until(self, file_id: str, expires: int, ending: str = "") -> bool:
         """Keeps a file at least until this time, in seconds since the epoch. Returns whether there
         is such a file."""
-        path = self._path(file_id)
+        path = self.path(file_id, ending)
         try:
-            assert path is not None  # noqa: S101  our own ids only
             if path.stat().st_mtime < expires:
                 os.utime(path, (expires, expires))
         except FileNotFoundError:
@@ -149,13 +154,14 @@ class StoredFiles:
 class FileDraft:
     """A file that is being written. It cannot be found until it is committed."""
 
-    def __init__(self, files: StoredFiles, path: Path, header: FileHeader) -> None:
+    def __init__(self, files: StoredFiles, path: Path, header: FileHeader | None) -> None:
         self._files, self._final = files, path
         self._path = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_DRAFT}")
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE)
         self._file = open(handle, "wb")  # noqa: SIM115  it is closed by commit and discard
-        about = msgspec.json.encode(header)
-        self._file.write(_MAGIC + len(about).to_bytes(_LENGTH, "big") + about)
+        if header is not None:
+            about = msgspec.json.encode(header)
+            self._file.write(_MAGIC + len(about).to_bytes(_LENGTH, "big") + about)
         self._size = 0
 
     def write(self, chunk: bytes | memoryview) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -57,3 +57,15 @@ class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The scopes that callers over the link have, for skills that need some."""
     message_size: int = 4 * 1024 * 1024
     """The size of one message of a server."""
+    media: Literal["download", "lazy"] = "download"
+    """Whether the files that phones send are downloaded before the skill runs, or stay links."""
+    media_size: _Count = 20 * 1024 * 1024
+    """The size of one file."""
+    media_files: _Count = 4
+    """The files of one message."""
+    media_time: _Seconds = 60.0
+    """How long a download may take."""
+    media_types: tuple[str, ...] = ()
+    """If not empty, only files of these media types are kept, such as `image/*`."""
+    media_text: Annotated[int, Meta(ge=0)] = 0
+    """Text files up to this size are added to the text of the message; 0: none."""

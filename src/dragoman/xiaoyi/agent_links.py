@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,18 +20,20 @@ from msgspec.structs import replace
 from dragoman.core.errors import DragomanError, TaskFinished, TaskNotFound, TooMany
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Role, Task
+from dragoman.core.model import Message, Role, Task
 from dragoman.core.operations import CancelTask, GetTask, Invoke, SendMessage, Streamed, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result
-from dragoman.core.task_names import called
+from dragoman.core.task_names import called, task_id_of
 from dragoman.dialects.xiaoyi.wire import RequestIn
 from dragoman.files import FileDoor
+from dragoman.files.transfer import has_files
 from dragoman.net.service import Service
 from dragoman.store.interface import AdminFilter, Store
 from dragoman.store.sessions import SessionStore
 
 from .answers import KEEP_ALIVE, OWED, LinkAnswer, SentMarks, round_of
+from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
 from .reconnect_policy import ReconnectPolicy
 from .session_routes import SessionRoutes
@@ -69,12 +72,13 @@ class AgentLinks(Service):
         keep_alive: float = KEEP_ALIVE,
         heartbeat: float = HEARTBEAT,
         files: FileDoor | None = None,
+        media: MediaReceiver | None = None,
     ) -> None:
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
         not kept, and no answer is sent after a restart. Files in answers are offered for download
         at the door of the server, if there is one that phones reach; else they are sent with their
-        content."""
-        self._files = files
+        content. `media` keeps the files that phones send; without it, they stay as they came."""
+        self._files, self._media = files, media
         self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
         self._marks = SentMarks(sessions, keys.agent_id, clock)
@@ -126,6 +130,8 @@ class AgentLinks(Service):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if self._media is not None:
+            await self._media.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -243,9 +249,19 @@ class AgentLinks(Service):
             on_question=self._waiting.__setitem__,
             keep_alive=self._keep_alive,
             files=self._files,
+            receive=self._receiver(task, op, ctx),
         )
         self._answers.add(answer)
         self._spawn(self._send(answer))
+
+    def _receiver(
+        self, task: str, op: Streamed, ctx: Context
+    ) -> Callable[[Message], Awaitable[Message]] | None:
+        if self._media is None or isinstance(op, Watch) or not has_files(op.message.parts):
+            return None
+        # The engine gives a new task this id, so its files are erased together with it.
+        own = op.message.task_id or task_id_of(task, self._kept_as, ctx.tenant, ctx.principal)
+        return partial(self._media.receive, task_id=own, caller=ctx.principal)
 
     async def _send(self, answer: LinkAnswer) -> None:
         try:
@@ -256,15 +272,16 @@ class AgentLinks(Service):
             self._answers.discard(answer)
 
     async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
-        known = (
-            each.task_id
-            for each in self._answers
-            if (each.session, each.task) == (request.session, request.task)
-        )
-        op = CancelTask(task_id=next(known, "") or request.task)
+        about = (request.session, request.task)
+        known = [each for each in self._answers if (each.session, each.task) == about]
+        task_id = next((each.task_id for each in known), "") or request.task
         result: Result | Fault
         try:
-            task = await self._peer.call(op, self._context(request.session))
+            task = None
+            stopped = [each.stop_receiving() for each in known]
+            if not any(stopped):
+                op = CancelTask(task_id=task_id)
+                task = await self._peer.call(op, self._context(request.session))
             result = Result(id, task)
         except DragomanError as error:
             result = Fault(id, error)
@@ -274,7 +291,8 @@ class AgentLinks(Service):
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
         """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
-        running = {each.task_id for each in self._answers if each.session == session}
+        answers = [each for each in self._answers if each.session == session]
+        running = {each.task_id for each in answers if not each.stop_receiving()}
         asked = self._waiting.pop(session, "")
         for task_id in filter(None, (*running, asked)):
             with suppress(TaskFinished, TaskNotFound, DragomanError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -45,6 +45,13 @@ def link(
             negative="",
         ),
     ] = False,
+    media: Annotated[
+        Literal["download", "lazy"],
+        Parameter(help="Download the files that phones send before the skill runs, or do not."),
+    ] = "download",
+    media_text: Annotated[
+        int, Parameter(help="Add text files up to this size to the text; 0: none.")
+    ] = 0,
     store: StoreFlag = None,
     log_level: LogLevel = None,
     config_file: Annotated[
@@ -66,6 +73,8 @@ def link(
         servers=server,
         pin=pin,
         backup_without_tls_verification=insecure_backup_without_tls_verification,
+        media=media,
+        media_text=media_text,
     )
     try:
         run_link(load_agent(file), settings, found)

@@ -35,6 +35,7 @@ def link_service(context: ServiceContext) -> Service | None:
     from dragoman.store.clock import wall_clock
     from dragoman.store.memory.sessions import MemorySessions
     from dragoman.xiaoyi.agent_links import AgentLinks
+    from dragoman.xiaoyi.media import MediaReceiver
     from dragoman.xiaoyi.outbound_link import SigningKeys, servers_for
 
     link, where = section.xiaoyi, f"[agents.{context.name or only}.xiaoyi]"
@@ -62,6 +63,14 @@ def link_service(context: ServiceContext) -> Service | None:
         message_size=link.message_size,
         # Phones reach a public address only, and not the one that a server has on its machine.
         files=context.files if context.settings.server.public_url else None,
+        # An agent elsewhere cannot open files on this machine, so it gets the links.
+        media=None
+        if link.media == "lazy" or section.url
+        else MediaReceiver(
+            context.files,
+            link,
+            allow_private=context.settings.server.allow_private,
+        ),
     )
 
 
