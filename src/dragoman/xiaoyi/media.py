@@ -119,7 +119,7 @@ class MediaReceiver:
         ending = name.rpartition(".")[2].lower()
         ending = ending if _ENDING.fullmatch(ending) else "bin"
         path = await self._door.save(chunks, task_id=task_id, key=key, ending=f".{ending}")
-        kept = _with(part, **{PATH: str(path)})
+        kept = _with(part, **{PATH: str(path.absolute())})
         if not (self._settings.media_text and _is_text(part.media_type, ending)):
             return (kept,)
         text = await asyncio.to_thread(_read_text, path, self._settings.media_text)
