@@ -94,6 +94,8 @@ class AgentLinks(Service):
         self._news = asyncio.Event()
         """Set when a link was opened or closed."""
         self._heard: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._beginning: dict[asyncio.Task[None], str] = {}
+        """The sessions of the requests whose answers have not begun."""
         self._answers: set[LinkAnswer] = set()
         self._waiting: dict[str, str] = {}
         """The task of each session that waits for an answer to its question."""
@@ -127,10 +129,11 @@ class AgentLinks(Service):
         if tasks:
             await asyncio.wait(tasks)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _keep(self, link: OutboundLink) -> None:
         try:
@@ -209,7 +212,9 @@ class AgentLinks(Service):
             await link.send(link.callee.send(Fault(request.id, TooMany())))
             return
         digest = hashlib.sha256(repr(key).encode()).hexdigest()
-        self._spawn(self._begin(request, op, self._context(session, digest)))
+        begin = self._spawn(self._begin(request, op, self._context(session, digest)))
+        self._beginning[begin] = session
+        begin.add_done_callback(self._beginning.pop)
 
     async def _begin(self, request: RequestIn, op: SendMessage, ctx: Context) -> None:
         session, message = request.session, op.message
@@ -253,9 +258,19 @@ class AgentLinks(Service):
         except Exception as exc:  # one answer must not end the link
             log.error("An answer could not be sent", exc, task=answer.task_id)
         finally:
+            answer.opened.set()
             self._answers.discard(answer)
 
+    async def _opened(self, session: str) -> None:
+        """Waits until the tasks of all earlier requests of a session are open."""
+        begin = [task for task, its in self._beginning.items() if its == session]
+        if begin:
+            await asyncio.wait(begin)
+        for answer in [each for each in self._answers if each.session == session]:
+            await answer.opened.wait()
+
     async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
+        await self._opened(request.session)
         known = (
             each.task_id
             for each in self._answers
@@ -273,6 +288,7 @@ class AgentLinks(Service):
 
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
         """Ends the running and waiting tasks of the session, and starts a new context."""
+        await self._opened(session)
         ctx = self._context(session)
         running = {each.task_id for each in self._answers if each.session == session}
         asked = self._waiting.pop(session, "")
