@@ -23,8 +23,8 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     for words in (
         "The gateway listens at",
-        "100 of 100 answers were right",
-        "hello from iat-ws -> HELLO FROM IAT-WS",
+        "110 of 110 answers were right",
+        "iat-ws asks xiaoyi: hello from iat-ws -> HELLO FROM IAT-WS",
         "29 chunks",
         "How many days in Kyoto?   (input-required)",
         "Day 3 in Kyoto",
@@ -32,7 +32,7 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
         "Try it yourself",
     ):
         assert words in shown.stdout, shown.stdout
-    rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){9}\d+$", shown.stdout, re.MULTILINE)
+    rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){10}\d+$", shown.stdout, re.MULTILINE)
     assert len(rows) == 10, shown.stdout
     assert os.listdir(tmp_path) == []
 
@@ -78,7 +78,7 @@ def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path)
         rest, wrong = demo.communicate(timeout=120)
         assert (demo.returncode, wrong) == (0, "")
         assert "The demo has ended" in rest
-        assert len(pids) == 3
+        assert len(pids) == 4
         for pid in pids:
             with pytest.raises(ProcessLookupError):
                 os.kill(int(pid), 0)

@@ -80,13 +80,17 @@ class Gateway:
                 await until(lambda agent=agent: agent.dialect)
 
 
+def hosted(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, HostedAgent]:
+    """These `[agents.NAME]`, as settings have them."""
+    return msgspec.convert(sections, dict[str, HostedAgent])
+
+
 @asynccontextmanager
 async def gateway(
     sections: Mapping[str, Mapping[str, Any]], own: Settings, *, wait: bool = True
 ) -> AsyncIterator[Gateway]:
     """A gateway with these `[agents.NAME]`."""
-    hosted = msgspec.convert(sections, dict[str, HostedAgent])
-    own = replace(own, agents=hosted)
+    own = replace(own, agents=hosted(sections))
     agents = by_name(load_agents((), own))
     async with served(agents, own) as url:
         found = Gateway(url, agents)
@@ -95,11 +99,11 @@ async def gateway(
         yield found
 
 
-def worker() -> Agent:
-    """Does one of everything."""
+def worker(*, default: bool = True) -> Agent:
+    """Does one of everything; without a `default`, callers name the skill."""
     agent = Agent("Worker", description="Works.", version="2.1.0")
 
-    @agent.skill("echo", default=True, tags=["loud"])
+    @agent.skill("echo", default=default, tags=["loud"])
     async def echo(turn: Turn) -> str:
         return turn.text.upper()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +13,33 @@ import pytest
 
 from dragoman import Agent, Turn
 from dragoman.testing.served import served
-from gateway.behind import DIALECTS, Gateway, gateway, section, settings, worker
-from gateway.matrix import LOSSES, PAGE, SCENARIOS, calling, expected, outcome, page
+from gateway.behind import SECRET, Gateway, gateway, hosted, section, settings, worker
+from gateway.matrix import ANY, LOSSES, NAMES, PAGE, SCENARIOS, calling, expected, outcome, page
+from gateway.phones import ACCESS_KEY, Phones, dialled_in, store_with_keys
 from ports import own_port
 
 FULL = bool(os.environ.get("DRAGOMAN_FULL"))
+DIALECTS = tuple(NAMES)
 STEPS = range(len(DIALECTS)) if FULL else (0, 3)
 """Each caller meets the agent this many columns to the right: every row and column, some cells."""
+CELLS = [
+    (front, DIALECTS[(number + step) % len(DIALECTS)])
+    for number, front in enumerate(DIALECTS)
+    for step in STEPS
+]
+XIAOYI = "xiaoyi"
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys of all links: agents and phones have them from the environment."""
+    monkeypatch.setenv("DRAGOMAN_XIAOYI_AK", ACCESS_KEY)
+    monkeypatch.setenv("DRAGOMAN_XIAOYI_SK", SECRET)
 
 
 def teller() -> Agent:
     """An agent that stops in the middle until it is let go, for streams that are resumed."""
-    agent = worker()
+    agent = worker(default=False)
     gates: dict[str, asyncio.Event] = {}
 
     @agent.skill("halves")
@@ -40,16 +55,32 @@ def teller() -> Agent:
         gates.pop("all")
         return "gone"
 
+    @agent.skill("name")
+    async def name(turn: Turn) -> str:
+        return turn.skill
+
+    @agent.skill(ANY, default=True)
+    async def by_what_is_said(turn: Turn) -> AsyncIterator[Any]:
+        assert isinstance(turn.data, dict)
+        done = agent.skills[str(turn.data["do"])].function(turn)
+        if isinstance(done, AsyncIterator):
+            async for piece in done:
+                yield piece
+        else:
+            yield await done
+
     return agent
 
 
 class Ways(NamedTuple):
-    """The agent, a gateway in front of it, and their ports for gRPC."""
+    """The agent, a gateway in front of it, their ports for gRPC, and the phones by the names of the
+    agents that they call."""
 
     url: str
     grpc_port: int
     door: Gateway
     door_grpc: int
+    phones: Phones
 
 
 def name_of(dialect: str) -> str:
@@ -58,17 +89,36 @@ def name_of(dialect: str) -> str:
 
 
 @asynccontextmanager
-async def ways(folder: Path) -> AsyncIterator[Ways]:
-    """One agent, and a gateway that has it ten times: once for each dialect behind."""
+async def ways(folder: Path, *phones_of: str) -> AsyncIterator[Ways]:
+    """One agent, and a gateway that has it once for each dialect behind. These agents are also
+    called by phones."""
     port, door_port = own_port(), own_port()
     behind = settings(folder, name="worker", grpc_port=port)
-    in_front = settings(folder, grpc_port=door_port)
-    async with served(teller(), behind) as url:
-        sections = {name_of(each): section(folder, url, each, port) for each in DIALECTS}
-        async with gateway(sections, in_front) as door:
-            for each in DIALECTS:
+    store = await store_with_keys(folder, name_of(XIAOYI))
+    in_front = settings(folder, grpc_port=door_port, store=store)
+    async with AsyncExitStack() as stack:
+        phones = Phones(stack, phones_of)
+        url = await stack.enter_async_context(served(teller(), behind))
+        sections = {
+            name_of(each): section(folder, url, each, port) | phones.link(name_of(each))
+            for each in DIALECTS
+            if each != XIAOYI
+        }
+        door = await stack.enter_async_context(gateway(sections, in_front))
+        for each in DIALECTS:
+            if each != XIAOYI:
                 assert door.upstream(name_of(each)).dialect == each
-            yield Ways(url, port, door, door_port)
+        await stack.enter_async_context(dialled_in(folder, door, teller(), name_of(XIAOYI)))
+        if name_of(XIAOYI) in phones_of:
+            # An agent that dials in has no section here: another gateway puts it on the phone.
+            name = name_of(XIAOYI)
+            relayed = {name: {"url": door.at(name)} | phones.link(name)}
+            await stack.enter_async_context(gateway(relayed, settings(folder)))
+        if "worker" in phones_of:
+            own = settings(folder, agents=hosted({"worker": phones.link("worker")}))
+            await stack.enter_async_context(served(teller(), own))
+        await phones.connected()
+        yield Ways(url, port, door, door_port, phones)
 
 
 def wrong(found: dict[tuple[str, ...], Any]) -> list[str]:
@@ -81,9 +131,13 @@ def wrong(found: dict[tuple[str, ...], Any]) -> list[str]:
 
 async def test_each_dialect_alone_loses_what_is_declared(tmp_path: Path) -> None:
     found: dict[tuple[str, ...], Any] = {}
-    async with ways(tmp_path) as (url, port, _, _):
+    async with ways(tmp_path, "worker") as (url, port, _, _, phones):
         for dialect in DIALECTS:
-            async with calling(url, dialect, to="worker", grpc_port=port) as caller:
+            async with (
+                phones.call("worker")
+                if dialect == XIAOYI
+                else calling(url, dialect, to="worker", grpc_port=port)
+            ) as caller:
                 for scenario in SCENARIOS:
                     found[scenario, dialect] = await outcome(scenario, caller)
     assert wrong(found) == [], "\n".join(wrong(found))
@@ -93,17 +147,17 @@ async def test_every_dialect_in_front_of_every_dialect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found: dict[tuple[str, ...], Any] = {}
-    async with ways(tmp_path) as (_, _, door, door_grpc):
-        for number, front in enumerate(DIALECTS):
-            for step in STEPS:
-                back = DIALECTS[(number + step) % len(DIALECTS)]
-                name = name_of(back)
-                where = door.at(name)
-                async with calling(
-                    where, front, agent=name, to=name, grpc_port=door_grpc
-                ) as caller:
-                    for scenario in SCENARIOS:
-                        found[scenario, front, back] = await outcome(scenario, caller)
+    on_phones = [name_of(back) for front, back in CELLS if front == XIAOYI]
+    async with ways(tmp_path, *on_phones) as (_, _, door, door_grpc, phones):
+        for front, back in CELLS:
+            name = name_of(back)
+            async with (
+                phones.call(name)
+                if front == XIAOYI
+                else calling(door.at(name), front, agent=name, to=name, grpc_port=door_grpc)
+            ) as caller:
+                for scenario in SCENARIOS:
+                    found[scenario, front, back] = await outcome(scenario, caller)
     with capsys.disabled():
         print(f"\n{len(found)} cells, {len(wrong(found))} wrong")
     assert wrong(found) == [], "\n".join(wrong(found))

@@ -231,6 +231,24 @@ async def test_a_cancel_reaches_the_running_task() -> None:
         assert (answer["id"], answer["result"]["status"]["state"]) == (unknown, "unknown")
 
 
+async def test_a_cancel_right_behind_its_message_reaches_the_task() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("wait", "tk-1")
+        id = await phone.say("tasks/cancel", task="tk-1")
+        await until(lambda: any(each["id"] == id for each in phone.answers.get("tk-1", ())))
+        (answer,) = (each for each in phone.answers["tk-1"] if each["id"] == id)
+        assert answer["result"]["status"]["state"] == "canceled"
+        assert (await phone.final("tk-1"))["status"]["state"] == "canceled"
+
+
+async def test_a_clear_right_behind_a_message_ends_its_task() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("wait", "tk-1")
+        id = await phone.say("clearContext")
+        await until(lambda: phone.answers.get(id))
+        assert (await phone.final("tk-1"))["status"]["state"] == "canceled"
+
+
 async def test_a_clear_ends_the_running_task_drops_the_route_and_begins_the_context_anew() -> None:
     async with phone_server() as phone, linked(phone) as links:
         await phone.ask("wait", "tk-1")

@@ -98,6 +98,8 @@ class AgentLinks(Service):
         self._news = asyncio.Event()
         """Set when a link was opened or closed."""
         self._heard: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._beginning: dict[asyncio.Task[None], str] = {}
+        """The sessions of the requests whose answers have not begun."""
         self._answers: set[LinkAnswer] = set()
         self._waiting: dict[str, str] = {}
         """The task of each session that waits for an answer to its question."""
@@ -133,10 +135,11 @@ class AgentLinks(Service):
         if self._media is not None:
             await self._media.close()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _keep(self, link: OutboundLink) -> None:
         try:
@@ -215,7 +218,9 @@ class AgentLinks(Service):
             await link.send(link.callee.send(Fault(request.id, TooMany())))
             return
         digest = hashlib.sha256(repr(key).encode()).hexdigest()
-        self._spawn(self._begin(request, op, self._context(session, digest)))
+        begin = self._spawn(self._begin(request, op, self._context(session, digest)))
+        self._beginning[begin] = session
+        begin.add_done_callback(self._beginning.pop)
 
     async def _begin(self, request: RequestIn, op: SendMessage, ctx: Context) -> None:
         session, message = request.session, op.message
@@ -269,18 +274,29 @@ class AgentLinks(Service):
         except Exception as exc:  # one answer must not end the link
             log.error("An answer could not be sent", exc, task=answer.task_id)
         finally:
+            answer.opened.set()
             self._answers.discard(answer)
 
+    async def _open_answers(self, session: str, task: str = "") -> tuple[list[LinkAnswer], bool]:
+        """Returns the answers of a session, or of one task of it, whose tasks are open, and whether
+        others were ended while their files were still received. Waits for all earlier requests."""
+        if begin := [each for each, its in self._beginning.items() if its == session]:
+            await asyncio.wait(begin)
+        found = [each for each in self._answers if each.session == session]
+        found = [each for each in found if task in ("", each.task)]
+        opening = [each for each in found if not each.stop_receiving()]
+        for answer in opening:
+            await answer.opened.wait()
+        return opening, len(opening) < len(found)
+
     async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
-        about = (request.session, request.task)
-        known = [each for each in self._answers if (each.session, each.task) == about]
-        task_id = next((each.task_id for each in known), "") or request.task
+        answers, ended = await self._open_answers(request.session, request.task)
         result: Result | Fault
         try:
             task = None
-            stopped = [each.stop_receiving() for each in known]
-            if not any(stopped):
-                op = CancelTask(task_id=task_id)
+            if not ended:
+                known = next((each.task_id for each in answers), "")
+                op = CancelTask(task_id=known or request.task)
                 task = await self._peer.call(op, self._context(request.session))
             result = Result(id, task)
         except DragomanError as error:
@@ -291,8 +307,8 @@ class AgentLinks(Service):
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
         """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
-        answers = [each for each in self._answers if each.session == session]
-        running = {each.task_id for each in answers if not each.stop_receiving()}
+        answers, _ = await self._open_answers(session)
+        running = {each.task_id for each in answers}
         asked = self._waiting.pop(session, "")
         for task_id in filter(None, (*running, asked)):
             with suppress(TaskFinished, TaskNotFound, DragomanError):

@@ -88,6 +88,10 @@ class LinkAnswer:
         self._stopped = False
         self.task_id = op.task_id if isinstance(op, Watch) else op.message.task_id
         """Our id of the task, as soon as it is known."""
+        self.opened = asyncio.Event()
+        """Set when that id is known, or when there will be no task."""
+        if self.task_id:
+            self.opened.set()
         self.state = State.UNKNOWN
         """The state of the task that was sent last."""
         self._round = ""
@@ -221,6 +225,7 @@ class LinkAnswer:
             self.state = State.COMPLETED
             return
         self.task_id = entry.task_id
+        self.opened.set()
         status = status_of(entry.event)
         if status is not None:
             self.state, self._round = status.state, round_of(status)

@@ -70,3 +70,7 @@ def tour_dialects() -> list[TourDialect]:
     grpc = find_spec("grpc") is not None
     offered = [each for each in DIALECTS.values() if each.interface or each.listed_as]
     return [TourDialect(each) for each in offered if grpc or each.wire is not Wire.GRPC]
+
+
+LINKED = TourDialect(DIALECTS["xiaoyi"])
+"""The agent that dials in to the gateway. Nobody calls the gateway in its dialect."""

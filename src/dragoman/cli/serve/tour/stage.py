@@ -1,7 +1,9 @@
-"""The processes of the tour: one with the agents, and one with the gateway in front of them."""
+"""The processes of the tour: one with the agents, one with the gateway in front of them, and one
+with an agent that dials in to the gateway."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -16,11 +18,17 @@ from dragoman import showcase
 from dragoman.core.errors import ConfigError
 from dragoman.doctor.guard import Guard
 from dragoman.doctor.http import NoAnswer, RawHttp
+from dragoman.net.http.mount_point import AGENTS
+from dragoman.security.server_secret import secret_for
+from dragoman.server.agent_list import CARD
+from dragoman.server.xiaoyi.agent_link import ACCESS_KEY, SECRET_KEY
+from dragoman.store import open_store
+from dragoman.xiaoyi.keys import KeyRing
 
-from .dialects import Ports, TourDialect
+from .dialects import LINKED, Ports, TourDialect
 
 START = 60.0
-"""The seconds that a server may take to answer for the first time."""
+"""The seconds that a process may take until it is ready."""
 
 
 class Stage:
@@ -29,67 +37,106 @@ class Stage:
 
     def __init__(self, port: int, dialects: Sequence[TourDialect], folder: Path) -> None:
         self.dialects = dialects
+        self.agent_dialects = [*dialects, LINKED]
         self.secret = secrets.token_hex(16)
         self.ports = Ports(free_port(port), free_port(port + 1 if port else 0))
         grpc = any(each.dialect.wire == "grpc" for each in dialects)
         behind = Ports(free_port(0), free_port(0))
-        files = []
-        for each in dialects:
+        files = {}
+        for each in self.agent_dialects:
             # Each has a file of its own, so that they are separate agents with separate tasks.
             file = folder / f"agent_{each.name.replace('-', '_')}.py"
             shutil.copyfile(showcase.__file__, file)
-            files.append(f"{each.name}={file.name}")
+            files[each.name] = file.name
         settings = folder / "gateway.toml"
         settings.write_text("\n".join(each.section(behind) for each in dialects), "utf-8")
         environ = {**os.environ, "IAT_SECRET": self.secret}
-        self.agents = ServerProcess(
-            "The agents", ["serve", *files], behind, folder, environ, grpc=grpc
+        serve = ["serve", *(f"{each.name}={files[each.name]}" for each in dialects)]
+        self.agents = ChildProcess(
+            "The agents",
+            [*serve, *_options("serve", folder, behind, grpc=grpc)],
+            f"{behind.url}/readyz",
+            *(folder, environ),
         )
-        self.gateway = ServerProcess(
-            "The gateway", ["gateway", settings.name], self.ports, folder, environ, grpc=grpc
+        self.gateway = ChildProcess(
+            "The gateway",
+            ["gateway", settings.name, *_options("gateway", folder, self.ports, grpc=grpc)],
+            f"{self.ports.url}/readyz",
+            *(folder, environ),
         )
+        link = ["xiaoyi", "link", files[LINKED.name], "--agent-id", LINKED.name]
+        link += ["--server", self.ports.url.replace("http:", "ws:")]
+        access_key, secret_key = _link_keys(_store("gateway", folder))
+        self.linked = ChildProcess(
+            "The agent that dials in",
+            [*link, "--store", _store("xiaoyi", folder)],
+            f"{self.ports.url}{AGENTS}/{LINKED.name}{CARD}",
+            *(folder, {**environ, ACCESS_KEY: access_key, SECRET_KEY: secret_key}),
+        )
+        self._processes = (self.agents, self.gateway, self.linked)
 
     def start(self) -> None:
-        """Starts the agents, then the gateway, which reads their cards at once."""
-        self.agents.start()
-        self.agents.wait_ready()
-        self.gateway.start()
-        self.gateway.wait_ready()
+        """Starts the agents, then the gateway, which reads their cards at once, and then the agent
+        that dials in."""
+        for each in self._processes:
+            each.start()
+            each.wait_ready()
 
     def stop(self) -> None:
-        """Stops both, as Ctrl-C would."""
-        for each in (self.gateway, self.agents):
+        """Stops all of them, as Ctrl-C would."""
+        for each in reversed(self._processes):
             each.stop()
 
     def wait(self) -> None:
         """Returns when one of them has ended by itself."""
-        while self.gateway.alive and self.agents.alive:
+        while all(each.alive for each in self._processes):
             time.sleep(0.2)
-        for each in (self.gateway, self.agents):
+        for each in self._processes:
             each.check()
 
 
-class ServerProcess:
-    """A command of ours that serves, in a child process."""
+def _store(name: str, folder: Path) -> str:
+    return f"sqlite:///{folder}/{name}.db"
+
+
+def _options(name: str, folder: Path, ports: Ports, *, grpc: bool) -> list[str]:
+    """Returns the flags of a server."""
+    flags = ["--port", str(ports.http), "--store", _store(name, folder)]
+    return [*flags, "--grpc-port", str(ports.grpc)] if grpc else flags
+
+
+def _link_keys(url: str) -> tuple[str, str]:
+    """Makes the keys with which the agent dials in, as `dragoman xiaoyi keys add` does."""
+
+    async def made() -> tuple[str, str]:
+        store = open_store(url)
+        await store.open()
+        try:
+            ring = KeyRing(store.link_keys, secret_for(url, os.environ))
+            key, secret = await ring.add([LINKED.name])
+            return key.access_key, secret
+        finally:
+            await store.close()
+
+    return asyncio.run(made())
+
+
+class ChildProcess:
+    """A command of ours in a child process."""
 
     def __init__(
         self,
         title: str,
         command: Sequence[str],
-        ports: Ports,
+        ready: str,
         folder: Path,
         environ: dict[str, str],
-        *,
-        grpc: bool,
     ) -> None:
-        name = command[0]
-        self.title, self.ports = title, ports
-        self.log = folder / f"{name}.log"
+        """`ready` is an address that answers as soon as the process is ready."""
+        self.title, self._ready = title, ready
+        self.log = folder / f"{command[0]}.log"
         self._folder, self._environ = folder, environ
-        self._command = [sys.executable, "-m", "dragoman", *command, "--port", str(ports.http)]
-        self._command += ["--store", f"sqlite:///{folder}/{name}.db"]
-        if grpc:
-            self._command += ["--grpc-port", str(ports.grpc)]
+        self._command = [sys.executable, "-m", "dragoman", *command]
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,7 +163,7 @@ class ServerProcess:
             )
 
     def wait_ready(self) -> None:
-        """Waits until the server answers."""
+        """Waits until the process is ready."""
         until = time.monotonic() + START
         while not self._answers():
             self.check()
@@ -125,13 +172,13 @@ class ServerProcess:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Kills the server with SIGKILL, as a power cut would."""
+        """Kills the process with SIGKILL, as a power cut would."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
 
     def stop(self) -> None:
-        """Stops the server as Ctrl-C would."""
+        """Stops the process as Ctrl-C would."""
         child = self._child
         if child is None or child.poll() is not None:
             return
@@ -142,14 +189,14 @@ class ServerProcess:
             child.kill()
 
     def check(self) -> None:
-        """Raises `ConfigError` if the server has ended."""
+        """Raises `ConfigError` if the process has ended."""
         if not self.alive:
             raise ConfigError(f"{self.title} ended:\n{self._last_words()}")
 
     def _answers(self) -> bool:
-        http = RawHttp(Guard(self.ports.url, allow_private=False), timeout=30)
+        http = RawHttp(Guard(self._ready, allow_private=False), timeout=30)
         try:
-            return http.ask("GET", f"{self.ports.url}/readyz").status == 200
+            return http.ask("GET", self._ready).status == 200
         except NoAnswer:
             return False
         finally:

@@ -35,7 +35,7 @@ class Tour:
     async def run(self) -> None:
         """Runs the whole tour."""
         url = self.stage.ports.url
-        count = len(self.stage.dialects)
+        count, agents = len(self.stage.dialects), len(self.stage.agent_dialects)
         self.console.print(
             f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]"
             f" (process {self.stage.gateway.pid})"
@@ -44,8 +44,11 @@ class Tour:
             f"{count} agents run behind it (process {self.stage.agents.pid}), and it asks each of "
             f"them in another dialect"
         )
+        self.console.print(
+            f"One more has dialled in over a XiaoYi link (process {self.stage.linked.pid})"
+        )
         steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
-            (f"One question, from {count} dialects to {count} dialects, in ms", self.table),
+            (f"One question, from {count} dialects to {agents} dialects, in ms", self.table),
             ("A stream: an A2A 0.3 caller hears an IAT agent, chunk by chunk", self.stream),
             ("A question: an IAT agent asks back, an A2A 0.1 caller answers", self.question),
             ("kill -9 on the agents in the middle of a task, then a restart", self.crash),
@@ -57,14 +60,14 @@ class Tour:
 
     async def table(self) -> None:
         """Calls every agent in every dialect."""
-        dialects = self.stage.dialects
-        with CallTable(self.console, [each.label for each in dialects]) as table:
-            for caller in dialects:
+        behind = self.stage.agent_dialects
+        with CallTable(self.console, [each.label for each in behind]) as table:
+            for caller in self.stage.dialects:
                 async with AsyncExitStack() as stack:
                     agents = await asyncio.gather(
-                        *(stack.enter_async_context(self._call(caller, each)) for each in dialects)
+                        *(stack.enter_async_context(self._call(caller, each)) for each in behind)
                     )
-                    for asked, agent in zip(dialects, agents, strict=True):
+                    for asked, agent in zip(behind, agents, strict=True):
                         table.add(await _record(caller, asked, agent))
         right, failed = len(table.records), len(table.failed)
         self.show(str(table.records[-1]))
