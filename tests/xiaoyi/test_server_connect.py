@@ -20,7 +20,7 @@ from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.dialects.xiaoyi.signing import handshake_headers
 from dragoman.store.clock import wall_clock
 from ports import own_port
-from waiting import before_again
+from waiting import before_again, until
 from xiaoyi.links import AGENT, PATH, Skill, StandIn, echo
 
 AK, SK = "ak-1", "sk-of-many-characters"
@@ -103,12 +103,21 @@ async def test_a_question_is_asked_and_answered() -> None:
 async def test_an_agent_with_other_keys_is_not_let_in() -> None:
     port = own_port()
     async with asyncio.timeout(120), dialling(port, sk="wrong") as refusals:
-        with pytest.raises(PeerUnreachable, match="did not dial in"):
-            async with connect(
-                f"xiaoyi+ws://127.0.0.1:{port}/{AGENT}", limits=ClientLimits(wait=1.0)
-            ):
-                pass
+        connection = connect(f"xiaoyi+ws://127.0.0.1:{port}/{AGENT}", limits=ClientLimits(wait=60))
+        waiting = asyncio.ensure_future(connection.__aenter__())
+        await until(lambda: bool(refusals))
         assert set(refusals) == {401}
+        assert not waiting.done()
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+
+async def test_an_agent_that_does_not_come_is_named() -> None:
+    address = f"xiaoyi+ws://127.0.0.1:{own_port()}/{AGENT}"
+    with pytest.raises(PeerUnreachable, match="did not dial in"):
+        async with connect(address, limits=ClientLimits(wait=0.2)):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Work of an engine that nobody awaits."""
+"""Work that nobody awaits: of an engine, and of what else starts some."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ class BackgroundWork:
         """Ends the work that lasts until the engine stops."""
         for task in self._until_stop:
             task.cancel()
+
+    async def cancel(self) -> None:
+        """Cancels all work, and waits until it has ended."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def finish_unseen(self, work: Coroutine[Any, Any, object]) -> None:
         """Completes an operation whose caller has disconnected."""

@@ -4,16 +4,51 @@ offline for a while after they have left."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from dragoman.agent import Agent
-from dragoman.core.errors import DragomanError, Forbidden
+from dragoman.core.errors import DragomanError, Forbidden, PeerUnreachable
 from dragoman.core.log import Logger
+from dragoman.engine.background_work import BackgroundWork
+from dragoman.settings import UpstreamLimits
 
 from .registry import Mounts, Registry
 from .upstream_agent import UpstreamAgent
+from .upstream_connections import ConnectedAgent
+from .upstream_pool import RETRY_AFTER, UpstreamPool
 
 log = Logger("gateway")
+
+
+class _Connection:
+    """The connection of one agent, while it is online."""
+
+    def __init__(self, agent_id: str, find: Callable[[], ConnectedAgent | None]) -> None:
+        self._agent_id, self._find = agent_id, find
+
+    @asynccontextmanager
+    async def reach(
+        self, address: str, options: Mapping[str, Any], *, renew: bool = False
+    ) -> AsyncIterator[ConnectedAgent]:
+        """Returns the agent. Raises `PeerUnreachable` while it is offline."""
+        agent = self._find()
+        if agent is None:
+            raise PeerUnreachable(f"{self._agent_id} is offline", retry_after=str(RETRY_AFTER))
+        yield agent
+
+    async def close(self) -> None:
+        """Does nothing: whoever accepted the connection owns it."""
+
+
+def dialed_in_pool(
+    name: str, agent_id: str, scheme: str, find: Callable[[], ConnectedAgent | None]
+) -> UpstreamPool:
+    """Returns the pool of an agent that came by itself; `find` returns it while it is online. It
+    has no address, so its name is its label in the journal and for operators."""
+    connections = _Connection(agent_id, find)
+    return UpstreamPool(name, {f"{scheme}://{name}": {}}, UpstreamLimits(), connections=connections)
 
 
 class _DialIn:
@@ -45,7 +80,7 @@ class DialIns:
         self._server, self._agent_at, self._registry = server, agent_at, registry
         self._offline = offline
         self._known: dict[str, _DialIn] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._work = BackgroundWork()
 
     async def check(self, name: str, owner: str) -> None:
         """Raises `Forbidden` if the name belongs to another agent."""
@@ -69,7 +104,7 @@ class DialIns:
         known.online = True
         if known.removal is not None:
             known.removal.cancel()
-        self._spawn(self._serve(name, known, make))
+        self._work.spawn(self._serve(name, known, make))
 
     def left(self, name: str) -> None:
         """Lists an agent as offline, and removes it after a while."""
@@ -79,24 +114,16 @@ class DialIns:
         known.online = False
         loop = asyncio.get_running_loop()
         known.removal = loop.call_later(
-            self._offline, lambda: self._spawn(self._remove(name, known))
+            self._offline, lambda: self._work.spawn(self._remove(name, known))
         )
-        self._spawn(self._note_offline(name, known))
+        self._work.spawn(self._note_offline(name, known))
 
     async def close(self) -> None:
         """Follows nobody any more. The agents stay until the server stops them."""
         for known in self._known.values():
             if known.removal is not None:
                 known.removal.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._work.cancel()
 
     async def _serve(self, name: str, known: _DialIn, make: Callable[[], UpstreamAgent]) -> None:
         async with known.lock:

@@ -5,47 +5,23 @@ Such an agent is an `UpstreamAgent` like any other, whose pool has one connectio
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable
 
-from dragoman.core.errors import BadParams, ConfigError, Forbidden, PeerUnreachable
+from dragoman.core.errors import BadParams, ConfigError, Forbidden
 from dragoman.core.model import Json
 from dragoman.core.operations import Invoke
 from dragoman.core.peer import Context
 from dragoman.dialects.xiaoyi.wire import CLEAR
-from dragoman.settings import UpstreamLimits
-from dragoman.xiaoyi.server.linked_agent import RETRY_AFTER, LinkedAgent
+from dragoman.xiaoyi.server.linked_agent import LinkedAgent
 from dragoman.xiaoyi.server.links import Links
 
-from .dial_ins import DialIns
+from .dial_ins import DialIns, dialed_in_pool
 from .upstream import conversation_of
 from .upstream_agent import UpstreamAgent
-from .upstream_pool import UpstreamPool
 
 SCHEME = "xiaoyi-link"
 """The prefix of the label that an agent has instead of an address, in the journal and for
 operators."""
-
-
-class LinkConnections:
-    """The links of one agent, while it has any."""
-
-    def __init__(self, links: Links, agent_id: str) -> None:
-        self._links, self._agent_id = links, agent_id
-
-    @asynccontextmanager
-    async def reach(
-        self, address: str, options: Mapping[str, Any], *, renew: bool = False
-    ) -> AsyncIterator[LinkedAgent]:
-        """Returns the agent. Raises `PeerUnreachable` while it is offline."""
-        agent = self._links.agents.get(self._agent_id)
-        if agent is None or not agent.online:
-            raise PeerUnreachable(f"{self._agent_id} is offline", retry_after=str(RETRY_AFTER))
-        yield agent
-
-    async def close(self) -> None:
-        """Does nothing: the endpoint owns the links."""
 
 
 class LinkedUpstreamAgent(UpstreamAgent):
@@ -93,10 +69,11 @@ class LinkedAgents:
         self.dial_ins.left(self._slug(agent.agent_id))
 
     def _agent(self, name: str, agent_id: str) -> UpstreamAgent:
-        connections = LinkConnections(self._links, agent_id)
-        pool = UpstreamPool(
-            name, {f"{SCHEME}://{name}": {}}, UpstreamLimits(), connections=connections
-        )
+        def connected() -> LinkedAgent | None:
+            agent = self._links.agents.get(agent_id)
+            return agent if agent is not None and agent.online else None
+
+        pool = dialed_in_pool(name, agent_id, SCHEME, connected)
         return LinkedUpstreamAgent(name, pool, timeout=self._task_limit)
 
 

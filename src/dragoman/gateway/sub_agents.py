@@ -6,13 +6,11 @@ pool has one connection: the one with which it registered, or the address that i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
 
 from dragoman.client.cards import introduced_card
 from dragoman.core.card import Card
-from dragoman.core.errors import ConfigError, Forbidden, PeerUnreachable
+from dragoman.core.errors import ConfigError, Forbidden
 from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.log import Logger
 from dragoman.core.model import Task
@@ -25,11 +23,9 @@ from dragoman.iat.sub_agent import SubAgent
 from dragoman.iat.upstream import stop_task
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.iat import PROVED
-from dragoman.settings import UpstreamLimits
 
-from .dial_ins import DialIns
+from .dial_ins import DialIns, dialed_in_pool
 from .upstream_agent import UpstreamAgent
-from .upstream_pool import RETRY_AFTER, UpstreamPool
 
 log = Logger("gateway")
 SCHEME = "iat-sub-agent"
@@ -70,30 +66,6 @@ class ConnectedSubAgent:
         return await anext(steps, None), steps
 
 
-class SubAgentConnections:
-    """The connection to the sub-agent of one name, while it is online."""
-
-    def __init__(self, host: Host, name: str) -> None:
-        self._host, self._name = host, name
-        self._known: ConnectedSubAgent | None = None
-        self._of: SubAgent | None = None
-
-    @asynccontextmanager
-    async def reach(
-        self, address: str, options: Mapping[str, Any], *, renew: bool = False
-    ) -> AsyncIterator[ConnectedSubAgent]:
-        """Returns the sub-agent. Raises `PeerUnreachable` while it is offline."""
-        sub = self._host.agents.get(self._name)
-        if sub is None or not sub.online:
-            raise PeerUnreachable(f"{self._name} is offline", retry_after=str(RETRY_AFTER))
-        if self._known is None or self._of is not sub:
-            self._known, self._of = ConnectedSubAgent(self._host, sub), sub
-        yield self._known
-
-    async def close(self) -> None:
-        """Does nothing: the host has the connections."""
-
-
 class GatewayHost(Host):
     """Where sub-agents register. It gives them no work of its own."""
 
@@ -129,11 +101,18 @@ class GatewayHost(Host):
             self.dial_ins.left(name)
 
     def _agent(self, name: str, who: str) -> UpstreamAgent:
-        # What it is told does not depend on an address, so the label names the sub-agent.
-        connections = SubAgentConnections(self, who)
-        pool = UpstreamPool(
-            name, {f"{SCHEME}://{name}": {}}, UpstreamLimits(), connections=connections
-        )
+        known: dict[SubAgent, ConnectedSubAgent] = {}
+
+        def connected() -> ConnectedSubAgent | None:
+            sub = self.agents.get(who)
+            if sub is None or not sub.online:
+                return None
+            if sub not in known:  # it has registered anew
+                known.clear()
+                known[sub] = ConnectedSubAgent(self, sub)
+            return known[sub]
+
+        pool = dialed_in_pool(name, who, SCHEME, connected)
         return UpstreamAgent(name, pool, patience=self.patience)
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result
 from dragoman.core.task_names import called, task_id_of
 from dragoman.dialects.xiaoyi.wire import RequestIn
+from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
 from dragoman.files.transfer import has_files
 from dragoman.net.service import Service
@@ -105,7 +105,7 @@ class AgentLinks(Service):
         """The task of each session that waits for an answer to its question."""
         self._cleared: dict[str, int] = {}
         """The number of times that each session was cleared, as far as it is known."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._work = BackgroundWork()
         self._draining = False
         self.ended: asyncio.Future[LinkEnded] | None = None
         """Done when no link is left; holds the reason why the last one ended."""
@@ -117,8 +117,8 @@ class AgentLinks(Service):
         self.ended = asyncio.get_running_loop().create_future()
         self._left = len(self.links)
         for link in self.links.values():
-            self._spawn(self._keep(link))
-        self._spawn(self._resume())
+            self._work.spawn(self._keep(link))
+        self._work.spawn(self._resume())
 
     async def drain(self) -> None:
         """Accepts no more requests. Answers are still sent while their tasks end."""
@@ -127,19 +127,9 @@ class AgentLinks(Service):
     async def stop(self) -> None:
         """Closes the links."""
         self._draining = True
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._work.cancel()
         if self._media is not None:
             await self._media.close()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _keep(self, link: OutboundLink) -> None:
         try:
@@ -184,9 +174,9 @@ class AgentLinks(Service):
                     list(callee.send(End(signal.id)))  # each answer has a session of its own
                     await self._ask(link, request, signal.op)
                 case CancelTask():
-                    self._spawn(self._cancel(link, signal.id, request))
+                    self._work.spawn(self._cancel(link, signal.id, request))
                 case Invoke():
-                    self._spawn(self._clear(link, signal.id, request.session))
+                    self._work.spawn(self._clear(link, signal.id, request.session))
         for note in callee.notes():
             log.debug("A frame was ignored", server=link.name, why=note.get("ignored"))
 
@@ -218,7 +208,7 @@ class AgentLinks(Service):
             await link.send(link.callee.send(Fault(request.id, TooMany())))
             return
         digest = hashlib.sha256(repr(key).encode()).hexdigest()
-        begin = self._spawn(self._begin(request, op, self._context(session, digest)))
+        begin = self._work.spawn(self._begin(request, op, self._context(session, digest)))
         self._beginning[begin] = session
         begin.add_done_callback(self._beginning.pop)
 
@@ -257,7 +247,7 @@ class AgentLinks(Service):
             receive=self._receiver(task, op, ctx),
         )
         self._answers.add(answer)
-        self._spawn(self._send(answer))
+        self._work.spawn(self._send(answer))
 
     def _receiver(
         self, task: str, op: Streamed, ctx: Context

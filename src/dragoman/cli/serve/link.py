@@ -16,6 +16,13 @@ from dragoman.server.xiaoyi.agent_link import run_link
 
 from .server_flags import LogLevel, StoreFlag
 
+_AccessKeyFile = Annotated[
+    Path | None, Parameter(help="File with the access key. [default: DRAGOMAN_XIAOYI_AK]")
+]
+_SecretKeyFile = Annotated[
+    Path | None, Parameter(help="File with the secret key. [default: DRAGOMAN_XIAOYI_SK]")
+]
+
 
 def link(
     file: Annotated[str, Parameter(help="Python file with the agent, or FILE:NAME.")],
@@ -29,12 +36,8 @@ def link(
             negative="",
         ),
     ] = (),
-    access_key_file: Annotated[
-        Path | None, Parameter(help="File with the access key. [default: DRAGOMAN_XIAOYI_AK]")
-    ] = None,
-    secret_key_file: Annotated[
-        Path | None, Parameter(help="File with the secret key. [default: DRAGOMAN_XIAOYI_SK]")
-    ] = None,
+    access_key_file: _AccessKeyFile = None,
+    secret_key_file: _SecretKeyFile = None,
     pin: Annotated[
         str, Parameter(help="Key of a server known by its IP address: sha256/BASE64.")
     ] = "",

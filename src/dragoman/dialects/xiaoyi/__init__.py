@@ -19,15 +19,15 @@ def _caller(extensions: Iterable[str] = (), tenant: str = "") -> Session:
 DIALECTS = (
     Dialect(
         name="xiaoyi",
+        scheme=SCHEME,
+        # Agents dial, so nobody calls this callee at an address of ours: it has no route.
+        listens=True,
+        role=ROLE,
         wire=Wire.WEBSOCKET,
         caller=_caller,
         callee=XiaoYiCallee,
         carried=carried,
         max_message=4 * 1024 * 1024,
-        scheme=SCHEME,
-        # Agents dial, so nobody calls this callee at an address of ours: it has no route.
-        role=ROLE,
-        listens=True,
     ),
 )
 

@@ -11,10 +11,8 @@ from ..clock import Clock
 from ..link_keys import LinkKey
 from ..memory.link_keys import MemoryLinkKeys
 from .damage import Quarantine
+from .json_files import read_all
 from .sessions import Replace
-from .writer import clean_folder
-
-_decode = msgspec.json.Decoder(LinkKey).decode
 
 
 class FileLinkKeys(MemoryLinkKeys):
@@ -26,15 +24,8 @@ class FileLinkKeys(MemoryLinkKeys):
 
     def recover(self, damaged: Quarantine) -> None:
         """Reads all files."""
-        clean_folder(self._folder)
-        self._keys.clear()
-        for path in sorted(self._folder.glob("*.json")):
-            try:
-                found = _decode(path.read_bytes())
-            except ValueError as error:  # not JSON, or not a key
-                damaged.put(path, error)
-                continue
-            self._keys[found.access_key] = found
+        found = read_all(self._folder, LinkKey, damaged)
+        self._keys = {each.access_key: each for each in found}
 
     async def add(self, key: LinkKey) -> LinkKey:
         kept = await super().add(key)

@@ -10,10 +10,8 @@ from ..clock import Clock
 from ..memory.registry import MemoryRegistry
 from ..registry import AgentHealth, RegistryEntry, Source
 from .damage import Quarantine
+from .json_files import read_all
 from .sessions import Replace
-from .writer import clean_folder
-
-_decode = msgspec.json.Decoder(RegistryEntry).decode
 
 
 class FileRegistry(MemoryRegistry):
@@ -25,15 +23,9 @@ class FileRegistry(MemoryRegistry):
 
     def recover(self, damaged: Quarantine) -> None:
         """Reads all files."""
-        clean_folder(self._folder)
-        found: list[RegistryEntry] = []
-        for path in sorted(self._folder.iterdir()):
-            if path.suffix == ".json":
-                try:
-                    found.append(_decode(path.read_bytes()))
-                except ValueError as error:  # not JSON, or not an entry
-                    damaged.put(path, error)
-        found.sort(key=lambda each: each.revision)
+        found = sorted(
+            read_all(self._folder, RegistryEntry, damaged), key=lambda each: each.revision
+        )
         self._entries = {each.name: each for each in found}
         self._revision = max((each.revision for each in found), default=0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Protocol, cast
 
@@ -34,6 +34,7 @@ from dragoman.core.operations import (
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import Frame, Id, Introduction, Ping
 from dragoman.dialects.xiaoyi.caller import XiaoYiCaller, name_out
+from dragoman.engine.background_work import BackgroundWork
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.store.clock import wall_clock
 
@@ -82,7 +83,7 @@ class LinkedAgent:
         """The link that each session used last."""
         self._tasks: OrderedDict[str, LinkedTask] = OrderedDict()
         self._settling: set[Id] = set()
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = BackgroundWork()
 
     # Links.
 
@@ -136,13 +137,7 @@ class LinkedAgent:
             self._settling.discard(id)
             await self._peer.deliver(self._caller.settle(id), 0)
 
-        self._spawn(settle())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return task
+        self._work.spawn(settle())
 
     async def _say(self, frame: Frame) -> None:
         link = self._sessions.get(frame.name)
@@ -158,10 +153,7 @@ class LinkedAgent:
 
     async def close(self) -> None:
         """Ends the background work for its tasks."""
-        for task in tuple(self._work):
-            task.cancel()
-        if self._work:
-            await asyncio.wait(tuple(self._work))
+        await self._work.cancel()
 
     # Peer, and what a pool calls.
 
@@ -254,7 +246,7 @@ class LinkedAgent:
             raise Unsupported("The agent takes no message for a task that it works on, or ended.")
         steps = await self._peer.begin(op, ctx)
         task.name = name
-        task.pump = self._spawn(_pump(task, steps))
+        task.pump = self._work.spawn(_pump(task, steps))
         task.add(StateChanged(state=State.WORKING))
         self._tasks[task.id] = task
         self._tasks.move_to_end(task.id)
