@@ -26,24 +26,11 @@ from ports import own_port
 from waiting import until
 from xiaoyi.links import AGENT, PATH
 from xiaoyi.test_agent_links import QuickPolicy, linked
+from xiaoyi.test_link_command import SOURCE
 
 pytestmark = pytest.mark.slow  # starts processes
 KILLS = count(1, 2, 20)
 LIMIT = 240.0 + 60.0 * KILLS
-SOURCE = """
-import asyncio
-from pathlib import Path
-from dragoman import Agent, Turn
-
-agent = Agent("Phone agent", description="Answers phones.")
-
-@agent.skill("talk")
-async def talk(turn: Turn) -> None:
-    await turn.artifact("Well, ", last=False)
-    while not Path("go").exists():
-        await asyncio.sleep(0.05)  # looks again
-    await turn.artifact(turn.text, append=True)
-"""
 
 
 class Home:
@@ -97,11 +84,11 @@ class Home:
             yield
 
     def hold(self) -> None:
-        """Lets no task end."""
+        """Lets no task end that begins now."""
         (self.folder / "go").unlink(missing_ok=True)
 
     def go(self) -> None:
-        """Lets all tasks end."""
+        """Lets the tasks end that begin now."""
         (self.folder / "go").touch()
 
     @asynccontextmanager
