@@ -261,6 +261,12 @@ def test_an_unfinished_message_is_measured_from_the_last_whole_one() -> None:
     assert meter.exceeds(5_202)
 
 
+def test_a_connection_that_is_closed_by_now_has_transferred_nothing() -> None:
+    with socket.socket() as sock:
+        fd = sock.fileno()
+    assert transferred(fd) == (0, 0)
+
+
 def test_descriptors_tell_whose_they_are_and_are_shut_by_name_only() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -13,7 +13,7 @@ import pytest
 
 from dragoman import Agent, Turn
 from dragoman.xiaoyi import outbound_link
-from waiting import before_again, within
+from waiting import before_again, until, within
 from xiaoyi.phone import PhoneServer, phone_server, text_of
 from xiaoyi.test_agent_links import linked
 
@@ -144,3 +144,30 @@ async def test_every_task_is_done_once_and_answered_whatever_links_do(
         assert {text_of(each) for each in finals} == {f"echo: word {number}"}
     assert set(runs.values()) == {1}
     assert len(runs) == TASKS
+
+
+async def test_an_answer_that_the_server_asks_for_again_is_told_by_one_voice() -> None:
+    agent, gate = Agent("Phone agent", description="Answers phones."), asyncio.Event()
+
+    @agent.skill("talk")
+    async def talk(turn: Turn) -> None:
+        await turn.artifact("one ", last=False)
+        await gate.wait()
+        await turn.artifact("two ", append=True, last=False)
+        await turn.artifact("three", append=True)
+
+    async with asyncio.timeout(240), phone_server() as phone, linked(phone, agent=agent):
+
+        def pieces() -> list[str]:
+            return [text_of(each) for each in phone.results("tk-1") if "artifact" in each]
+
+        await phone.ask("go", "tk-1")
+        await until(lambda: pieces() == ["one "])
+        await phone.say("tasks/resubscribe", task="tk-1", params={"id": "tk-1"})
+        await until(lambda: pieces() == ["one ", "one "])  # from the beginning
+        gate.set()
+        await phone.final("tk-1")
+        await phone.ask("go", "tk-2")
+        await phone.final("tk-2")
+        assert pieces()[2:].count("two ") == 1
+        assert len(phone.finals("tk-1")) == 1

@@ -336,3 +336,55 @@ async def test_a_task_goes_on_when_its_agent_was_away_for_long() -> None:
 
                 await until(ended)
                 assert (await agent.get(task)).text == "abcd!"
+
+
+async def silence(agent: StandIn, request: dict[str, Any]) -> None:
+    """Like an agent that a request did not reach."""
+
+
+async def test_a_message_that_was_lost_with_its_link_is_sent_again() -> None:
+    async with asyncio.timeout(240), gateway() as door:
+        async with dialled_in(door, silence) as lost:
+            async with connect(f"{door.url}/agents/{AGENT}") as agent:
+                task = await agent.send("go", wait=False)
+            await until(lambda: lost.requests)
+        async with (
+            dialled_in(door) as again,
+            connect(f"{door.url}/agents/{AGENT}") as agent,
+        ):
+            await until(lambda: again.requests)
+            asked = again.requests[0]
+            assert asked["method"] == "tasks/resubscribe"
+            unknown = {"code": "TASK_NOT_FOUND", "message": "Task not found"}
+            await again.respond(asked, asked["id"], None, error=unknown)
+
+            async def ended() -> bool:
+                return (await agent.get(task)).state is State.COMPLETED
+
+            await until(ended)
+            assert (await agent.get(task)).text == "go!"
+            assert again.requests[1:] == lost.requests
+
+
+async def test_an_agent_that_does_not_know_the_inquiry_gets_no_message_twice() -> None:
+    async with asyncio.timeout(240), gateway() as door:
+        async with dialled_in(door, silence) as first:
+            async with connect(f"{door.url}/agents/{AGENT}") as agent:
+                task = await agent.send("go", wait=False)
+            await until(lambda: first.requests)
+        async with (
+            dialled_in(door) as again,
+            connect(f"{door.url}/agents/{AGENT}") as agent,
+        ):
+            await until(lambda: again.requests)
+            asked = again.requests[0]
+            unknown = {"code": -32601, "message": "Method not found"}
+            await again.respond(asked, asked["id"], None, error=unknown)
+            await again.text(first.requests[0], "late", final=True)
+
+            async def ended() -> bool:
+                return (await agent.get(task)).state is State.COMPLETED
+
+            await until(ended)
+            assert (await agent.get(task)).text == "late"
+            assert again.requests == [asked]

@@ -193,6 +193,10 @@ class AgentLinks(Service):
     async def _ask(self, link: OutboundLink, request: RequestIn, op: SendMessage | Watch) -> None:
         session, task = request.session, request.task
         if isinstance(op, Watch):
+            for each in self._answers:
+                if (each.session, each.task) == (session, task):
+                    each.tell_again()
+                    return
             self._answer(request.id, session, task, op, self._context(session))
             return
         message = op.message

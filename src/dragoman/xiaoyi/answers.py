@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -95,6 +96,12 @@ class LinkAnswer:
         self.state = State.UNKNOWN
         """The state of the task that was sent last."""
         self._round = ""
+        self._asked = asyncio.Event()
+        """Set when the server wants to have the whole answer again."""
+
+    def tell_again(self) -> None:
+        """Sends the answer again from the beginning, over the link that its session has now."""
+        self._asked.set()
 
     def stop_receiving(self) -> bool:
         """Cancels the task while its files are still received. Returns whether that was so."""
@@ -109,12 +116,17 @@ class LinkAnswer:
         op = self._op
         while True:
             link = await self._link(self.session)
+            self._asked.clear()
             try:
                 refused = await self._tell(link, op)
                 if not refused and self.state not in FINAL | WAITING:
                     return  # the server stops; the next process continues
                 await link.confirm()
             except LinkLost:
+                if self.task_id:
+                    op = Watch(task_id=self.task_id)
+                continue
+            if self._asked.is_set():
                 if self.task_id:
                     op = Watch(task_id=self.task_id)
                 continue
@@ -196,11 +208,18 @@ class LinkAnswer:
         """Yields the batches of a stream. While there is none, the phone is notified that the task
         is working."""
         step: asyncio.Future[Batch] | None = None
+        asked = asyncio.ensure_future(self._asked.wait())
         try:
             while True:
                 if step is None:
                     step = asyncio.ensure_future(anext(batches))
-                done, _ = await asyncio.wait({step}, timeout=self._keep_alive)
+                # Until the task has an id, it cannot be told again: the stream goes on.
+                either: set[asyncio.Future[Any]] = {step, asked} if self.task_id else {step}
+                done, _ = await asyncio.wait(
+                    either, timeout=self._keep_alive, return_when=asyncio.FIRST_COMPLETED
+                )
+                if asked in done:
+                    raise LinkLost("The server asks for the whole answer")
                 if not done:
                     working = StateChanged(state=State.WORKING)
                     await say(Update(self._request_id, Stamped(self.task_id, "", 0, 0, working)))
@@ -215,6 +234,7 @@ class LinkAnswer:
                 if batch.last:
                     return
         finally:
+            asked.cancel()
             if step is not None:
                 step.cancel()
                 with suppress(asyncio.CancelledError, StopAsyncIteration, DragomanError):

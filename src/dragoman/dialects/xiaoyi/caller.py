@@ -8,7 +8,7 @@ of the task, and the answer to `tasks/cancel` or `clearContext` by the id of the
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -40,6 +40,8 @@ OUR_DEVICE = "dragoman"
 MOST_TASKS = 10_000
 """The number of tasks whose session is remembered, and of frames that are recognised."""
 EMPTY = wire.Message("user", ())
+INQUIRY = "?"
+"""Separates the id of a request from the number of an inquiry about its answer."""
 
 
 class LinkCall(Struct):
@@ -54,6 +56,10 @@ class LinkCall(Struct):
     fold: Fold | None
     """The task so far, for a caller that waits for the whole task."""
     events: int = 0
+    request: Frame | None = None
+    """The message, until the agent has answered with anything."""
+    inquiries: int = 0
+    """How often the agent was asked for this answer."""
 
 
 class RepeatedFrames:
@@ -89,6 +95,7 @@ class XiaoYiCaller(CallerSession):
         """The streams, by the names of their tasks."""
         self._sessions: OrderedDict[str, str] = OrderedDict()
         self._repeated = RepeatedFrames()
+        self._lost: list[Frame] = []
         self._silent = 0
         self._ignored = ""
 
@@ -141,10 +148,12 @@ class XiaoYiCaller(CallerSession):
             _text(about, DEVICE, OUR_DEVICE),
             _text(about, CONVERSATION, session),
         )
+        frame = _frame(request)
         found = self._open(call, id, op, task, session)
         if found is not None:
             self._tasks[task] = found
-        return _frame(request)
+            found.request = frame
+        return frame
 
     def remember(self, task: str, session: str) -> None:
         """Notes the session of a task, which requests about the task have to name."""
@@ -177,6 +186,27 @@ class XiaoYiCaller(CallerSession):
     def abandon(self, id: Id) -> None:
         """Forgets a call whose answer nobody waits for any more."""
         self._close(word(id))
+
+    def inquire(self, sessions: Container[str]) -> list[Frame]:
+        """Returns requests for the open answers of these sessions, since the link of a session was
+        lost: maybe with a message, and maybe with a part of its answer. An agent that does not know
+        the task gets its message again; an agent that does not know the method is left alone."""
+        asked = []
+        for task, found in self._tasks.items():
+            if found.session in sessions:
+                found.inquiries += 1
+                id = f"{word(found.id)}{INQUIRY}{found.inquiries}"
+                params = wire.Params(task, found.session, EMPTY)
+                request = wire.Request(
+                    id, wire.RESUBSCRIBE, self._agent_id, found.session, task, params
+                )
+                asked.append(_frame(request))
+        return asked
+
+    def repeated(self) -> Iterable[Frame]:
+        """Returns the messages that the agent has not received."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def expects(self, frame: Frame) -> bool:
         """Returns True: every frame of an agent is for this side."""
@@ -234,12 +264,20 @@ class XiaoYiCaller(CallerSession):
             return ()
         if failure is not None:
             error = error_in(failure)
+            if word(response.id).startswith(f"{word(found.id)}{INQUIRY}"):
+                if not isinstance(error, TaskNotFound):
+                    self._ignored = "an inquiry was refused"
+                    return ()
+                if found.request is not None:
+                    self._lost.append(found.request)
+                    return ()
             if found.assembly.begun:
                 return self._told(found, found.assembly.fail(error))
             self._close(_key_of(self._calls, found))
             return (signals.Fault(found.id, error),)
         if result is None:
             return ()
+        found.request = None
         return self._told(found, found.assembly.add(result, exact=exact(response.id)))
 
     def _answer(

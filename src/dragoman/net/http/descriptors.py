@@ -87,7 +87,10 @@ def peer(fd: int, port: int) -> tuple[str, str] | None:
 def transferred(fd: int) -> tuple[int, int]:
     """Returns the bytes that the client has acknowledged and sent, or zeros if the system does not
     tell."""
-    sock = _borrowed(fd)
+    try:
+        sock = _borrowed(fd)
+    except OSError:  # closed by now
+        return 0, 0
     try:
         told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + _BYTES.size)
         acked, received = _BYTES.unpack_from(told, _BYTES_ACKED)

@@ -81,6 +81,8 @@ class LinkedAgent:
         self._peer = WebSocketPeer(self._caller, self._say, f"rq-{secrets.token_hex(6)}-")
         self._sessions: OrderedDict[str, AgentLink] = OrderedDict()
         """The link that each session used last."""
+        self._unsure: set[str] = set()
+        """The sessions whose link was lost, with whatever it carried."""
         self._tasks: OrderedDict[str, LinkedTask] = OrderedDict()
         self._settling: set[Id] = set()
         self._work = BackgroundWork()
@@ -98,8 +100,10 @@ class LinkedAgent:
         return any(each.pump is not None for each in self._tasks.values())
 
     def add_link(self, link: AgentLink) -> None:
-        """Adds a link."""
+        """Adds a link, and asks over it for the answers whose link was lost."""
         self.links.append(link)
+        if self._unsure:
+            self._spawn(self._inquire())
 
     def remove_link(self, link: AgentLink) -> None:
         """Removes a link. Tasks continue over the other links, or wait for the next one."""
@@ -107,11 +111,29 @@ class LinkedAgent:
             self.links.remove(link)
         for session in [each for each, used in self._sessions.items() if used is link]:
             del self._sessions[session]
+            self._unsure.add(session)
+        if self._unsure and self.links:
+            self._spawn(self._inquire())
+
+    async def _inquire(self) -> None:
+        """Asks for the open answers of the sessions whose link was lost."""
+        sessions, self._unsure = self._unsure, set()
+        for frame in self._caller.inquire(sessions):
+            await self._say_or_wait(frame)
+
+    async def _say_or_wait(self, frame: Frame) -> None:
+        """Sends a frame. Without a link, the next one begins with an inquiry about its session."""
+        try:
+            await self._say(frame)
+        except PeerUnreachable:
+            self._unsure.add(frame.name)
 
     async def hear(self, frame: Frame) -> bool:
         """Handles a frame of the agent, whose `target` names the link. Returns whether it answers
         one of our requests."""
         told = list(self._caller.receive(frame))
+        for lost in self._caller.repeated():
+            await self._say_or_wait(lost)
         if not told:
             for note in self._caller.notes():
                 log.debug("A frame is ignored", agent=self.agent_id, why=note.get("ignored"))
@@ -142,6 +164,8 @@ class LinkedAgent:
     async def _say(self, frame: Frame) -> None:
         link = self._sessions.get(frame.name)
         if link is None or not link.open:
+            if link is not None:
+                self._unsure.add(frame.name)  # asked for when the link is removed
             link = next((each for each in reversed(self.links) if each.open), None)
         if link is None:
             raise PeerUnreachable(f"{self.agent_id} is offline", retry_after=str(RETRY_AFTER))
