@@ -103,7 +103,7 @@ class LinkedAgent:
         """Adds a link, and asks over it for the answers whose link was lost."""
         self.links.append(link)
         if self._unsure:
-            self._spawn(self._inquire())
+            self._work.spawn(self._inquire())
 
     def remove_link(self, link: AgentLink) -> None:
         """Removes a link. Tasks continue over the other links, or wait for the next one."""
@@ -113,7 +113,7 @@ class LinkedAgent:
             del self._sessions[session]
             self._unsure.add(session)
         if self._unsure and self.links:
-            self._spawn(self._inquire())
+            self._work.spawn(self._inquire())
 
     async def _inquire(self) -> None:
         """Asks for the open answers of the sessions whose link was lost."""
