@@ -45,6 +45,8 @@ def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that runs these tests in the background has us ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert demo.stdout is not None

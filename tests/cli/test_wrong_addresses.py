@@ -16,9 +16,10 @@ import pytest
 from dragoman.cli import main
 from security.certs import Authority
 
-PAGE = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>"
-BAD = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-MOVED = b"HTTP/1.1 301 X\r\nlocation: https://a.example/\r\ncontent-length: 0\r\n\r\n"
+CLOSE = b"connection: close\r\n\r\n"
+PAGE = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n" + CLOSE + b"<html>"
+BAD = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n" + CLOSE
+MOVED = b"HTTP/1.1 301 X\r\nlocation: https://a.example/\r\ncontent-length: 0\r\n" + CLOSE
 COMMANDS = ("send", "chat", "card", "doctor", "tasks list")
 
 

@@ -291,12 +291,12 @@ async def test_an_upload_that_goes_on_is_not_silence() -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         left = len(body)
         while left:
-            left -= len(await peer.reader.readexactly(1 << 20))
+            left -= len(await peer.reader.readexactly(4 << 20))
             await asyncio.sleep(0.05)  # the pace of the server
         await peer.answer(OK)
 
     # Much more than the system holds, since nothing is seen of how that is read.
-    body, began = bytes(64 << 20), time.monotonic()
+    body, began = bytes(256 << 20), time.monotonic()
     async with Server(talk) as server, client() as http:
         target = http.target(server.url)
         async with http.open("POST", target, body=body, idle=3.0) as stream:
