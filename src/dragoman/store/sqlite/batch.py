@@ -11,6 +11,8 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ..memory.records import Key
 from ..task_row import Idempotency, Row
 from ..writes import Record, Write
@@ -44,7 +46,8 @@ class WriteBatch:
         self.keys: dict[Key, tuple[str, bytes]] = {}
         """The idempotency keys that this batch has added."""
         self._new: dict[str, tuple[Idempotency | None, bytes | None]] = {}
-        self._touched: dict[str, None] = {}
+        self._touched: dict[str, bool] = {}
+        """The tasks whose rows have changed, and whether anything but their length has."""
         self._pieces: list[tuple[str, int, int, bytes]] = []
         self._frozen: list[tuple[str, bytes]] = []
         self._ended: list[str] = []
@@ -102,7 +105,8 @@ class WriteBatch:
             self._count(row, 1)
         self._rows[task_id] = row
         if task_id not in self._new:
-            self._touched[task_id] = None
+            more = before is None or replace(before, last_seq=row.last_seq) != row
+            self._touched[task_id] = more or self._touched.get(task_id, False)
 
     def append(self, row: Row, write: Write, piece: bytes, frozen: bytes) -> None:
         """Continues the log of a task. If that ends the task, `frozen` is the whole task."""
@@ -143,7 +147,14 @@ class WriteBatch:
                 sql.INSERT, [sql.insert_values(kept[name], *its) for name, its in self._new.items()]
             )
         if self._touched:
-            many(sql.UPDATE, [sql.update_values(kept[name]) for name in self._touched])
+            changed = [name for name, more in self._touched.items() if more]
+            longer = [
+                (kept[name].last_seq, name) for name, more in self._touched.items() if not more
+            ]
+            if changed:
+                many(sql.UPDATE, [sql.update_values(kept[name]) for name in changed])
+            if longer:
+                many(sql.LENGTHEN, longer)
         if self._pieces:
             many(_INSERT_PIECE, self._pieces)
         if self._frozen:

@@ -28,6 +28,9 @@ INSERT = (
 )
 _SET = ", ".join(f"{name} = ?" for name in (*_CHANGING, "ended"))
 UPDATE = f"UPDATE task SET {_SET} WHERE task_id = ?"  # noqa: S608
+# Most writes only continue the log of a task. SQLite rewrites the entries in all indexes whose
+# columns an UPDATE names, whether they change or not, so this names none of them.
+LENGTHEN = "UPDATE task SET last_seq = ? WHERE task_id = ?"
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 
 ALL = _SELECT
