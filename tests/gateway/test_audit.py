@@ -110,6 +110,7 @@ async def test_a_line_names_the_caller_and_its_tenant_and_a_stream_ends_with_its
     assert all(32 <= ord(char) < 127 for char in text.replace("\n", ""))
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_without_its_audit_log_no_call_is_made(tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     own = audited(settings(tmp_path), log)

@@ -49,6 +49,7 @@ async def test_a_cancel_before_the_agent_has_answered_reaches_its_task(tmp_path:
             await endless.stopped.wait()
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_a_cancel_whose_gateway_dies_before_the_agent_answers_reaches_its_task(
     tmp_path: Path,
 ) -> None:
@@ -73,6 +74,7 @@ async def test_a_cancel_whose_gateway_dies_before_the_agent_answers_reaches_its_
         assert len(endless.begun) == 1
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_a_task_that_was_sent_before_a_crash_can_be_canceled_after_it(
     tmp_path: Path,
 ) -> None:

@@ -80,6 +80,7 @@ async def test_a_policy_holds_for_tools_of_mcp(tmp_path: Path) -> None:
         assert "policy" in str(denied.content)
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_the_skill_of_a_relayed_task_is_known_after_a_restart(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/tasks.db"
     async with (

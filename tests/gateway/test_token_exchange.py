@@ -222,6 +222,7 @@ async def test_callers_that_cannot_be_acted_for_are_refused_and_nothing_of_ours_
                 assert secret not in repr(failed)
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_a_task_goes_on_after_a_restart_when_its_caller_shows_a_token_again(
     border: Border, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,24 @@ async def test_an_agent_with_other_keys_is_not_let_in() -> None:
             await waiting
 
 
+async def test_a_listener_that_ends_closes_its_links() -> None:
+    port = own_port()
+    connection = connect(f"xiaoyi+ws://127.0.0.1:{port}/{AGENT}")
+    entering = asyncio.ensure_future(connection.__aenter__())
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                headers = handshake_headers(AK, SK, AGENT, wall_clock())
+                link = await dial(f"ws://127.0.0.1:{port}{PATH}", additional_headers=headers)
+                break
+            except OSError:
+                await before_again()
+        await entering
+        await connection.__aexit__(None, None, None)
+        await link.wait_closed()
+    assert link.close_code == 1001
+
+
 async def test_an_agent_that_does_not_come_is_named() -> None:
     address = f"xiaoyi+ws://127.0.0.1:{own_port()}/{AGENT}"
     with pytest.raises(PeerUnreachable, match="did not dial in"):

@@ -121,6 +121,7 @@ async def test_a_context_is_cleared_for_its_own_caller() -> None:
         assert cleared["sessionId"] == cleared["params"]["sessionId"] == sent["sessionId"]
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_an_agent_that_left_is_listed_as_offline_and_calls_may_be_repeated() -> None:
     async with asyncio.timeout(240), gateway() as door:
         async with dialled_in(door):
@@ -248,6 +249,7 @@ async def test_two_agents_with_one_pair_of_keys_get_their_own_calls() -> None:
         assert second.requests[0]["agentId"] == "ag-2"
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_a_task_goes_on_when_the_server_was_started_again(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/links.db"
     requests: list[dict[str, Any]] = []

@@ -29,7 +29,7 @@ from dragoman.xiaoyi.server.links import LinkEndpoint, Links
 
 from .agent_mount import Shared
 from .agent_names import slug
-from .services import NoAgent
+from .services import LINGER, NoAgent
 
 if TYPE_CHECKING:
     from .app import App
@@ -117,6 +117,7 @@ class LinkService(Service):
             self._looking.cancel()
             with suppress(asyncio.CancelledError):
                 await self._looking
+        await self._server.opened.close_sockets(LINGER, {self._server})
         await self.links.close()
         await self.agents.dial_ins.close()
 

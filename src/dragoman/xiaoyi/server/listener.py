@@ -87,6 +87,7 @@ class LinkListener:
     async def close(self) -> None:
         """Closes the links, and listens no more."""
         self._server.draining = True
+        await self._server.opened.close_sockets(LINGER)
         await self.links.close()
         if self._listener is not None:
             self._listener.refuse()
