@@ -7,6 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dragoman import Agent, State, Task, Turn, connect
 from dragoman.client.agent import RemoteAgent
 from gateway.behind import gateway, section, settings
