@@ -6,89 +6,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
 from dragoman import Agent, Turn
 from dragoman.xiaoyi import outbound_link
 from waiting import before_again, until, within
+from xiaoyi.faulty_proxy import misbehave, proxied
 from xiaoyi.phone import PhoneServer, phone_server, text_of
 from xiaoyi.test_agent_links import linked
 
 TASKS, SESSIONS, AT_ONCE = 200, 40, 16
-
-
-class FaultyProxy:
-    """Forwards bytes to a server, until it is told to cut or to hold everything."""
-
-    def __init__(self, to: PhoneServer) -> None:
-        self._to = to
-        self._open: set[asyncio.Task[None]] = set()
-        self.flows = asyncio.Event()
-        """While it is not set, connections stand and no byte passes."""
-        self.flows.set()
-        self.port = 0
-        self.cuts = 0
-
-    @property
-    def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/openclaw/v1/ws/link"
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._to.port)
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
-        try:
-            ways = (self._pass(reader, back), self._pass(there, writer))
-            await asyncio.wait(map(asyncio.ensure_future, ways), return_when="FIRST_COMPLETED")
-        except asyncio.CancelledError:
-            pass  # it is cut
-        finally:
-            self._open.discard(task)
-            for each in (writer, back):
-                each.transport.abort()
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65536):
-                await self.flows.wait()
-                writer.write(data)
-                await writer.drain()
-
-    def cut(self) -> None:
-        """Cuts every connection, in the middle of whatever it carries."""
-        for task in tuple(self._open):
-            self.cuts += 1
-            task.cancel()
-
-
-@asynccontextmanager
-async def proxied(phone: PhoneServer) -> AsyncIterator[FaultyProxy]:
-    proxy = FaultyProxy(phone)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
-        yield proxy
-    finally:
-        proxy.flows.set()
-        proxy.cut()
-        server.close()
-
-
-async def misbehave(proxies: list[FaultyProxy], dice: random.Random) -> None:
-    """One proxy after the other cuts, or holds everything until the agent gives the link up."""
-    while True:
-        proxy = dice.choice(proxies)
-        if dice.random() < 0.7:
-            proxy.cut()
-        else:
-            proxy.flows.clear()
-        for _ in range(dice.randint(2, 10)):
-            await before_again()
-        proxy.flows.set()
 
 
 async def asked(phones: list[PhoneServer], number: int) -> None:
@@ -125,10 +54,11 @@ async def test_every_task_is_done_once_and_answered_whatever_links_do(
 
     async with phone_server() as one, phone_server() as two:
         phones = [one, two]
-        async with proxied(one) as first, proxied(two) as second:
+        dice = random.Random(seed)
+        async with proxied(one.port, dice) as first, proxied(two.port, dice) as second:
             proxies = [first, second]
             async with linked(*proxies, agent=agent):  # type: ignore[arg-type]  # they have a url
-                faults = asyncio.create_task(misbehave(proxies, random.Random(seed)))
+                faults = asyncio.create_task(misbehave(proxies, dice))
                 room = asyncio.Semaphore(AT_ONCE)
 
                 async def work(number: int) -> None:
@@ -138,7 +68,7 @@ async def test_every_task_is_done_once_and_answered_whatever_links_do(
                 async with asyncio.timeout(300):
                     await asyncio.gather(*map(work, range(TASKS)))
                 faults.cancel()
-            assert first.cuts + second.cuts > 5
+            assert first.faults["cut"] + second.faults["cut"] > 5
     for number in range(TASKS):
         finals = one.finals(f"tk-{number}") + two.finals(f"tk-{number}")
         assert {text_of(each) for each in finals} == {f"echo: word {number}"}
