@@ -141,7 +141,7 @@ class App(AgentRouter):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
             shared.opened.streams,
-            lambda: (figures for service in shared.services for figures in service.metrics()),
+            lambda: (figures for service in self.services for figures in service.metrics()),
         )
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
