@@ -14,7 +14,7 @@ from dragoman.core.log import Logger
 from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.settings.chat import LoopbackSettings
 
-from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor
+from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor, mentions
 from .hub import (
     FILE_SIZE,
     TEXT,
@@ -199,8 +199,7 @@ class LoopbackChannel:
             text=said.text,
             files=files,
             direct=len(said.members) == 2,
-            mentioned=said.reply_sender == self.me
-            or re.search(rf"@{re.escape(self.me)}\b", said.text) is not None,
+            mentioned=said.reply_sender == self.me or mentions(self.me, said.text),
             from_bot=not said.person,
             reply_to=said.reply_to,
             at=said.at,
