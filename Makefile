@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
-# More workers than two cores have: tests wait more than they work, the quick ones most of all, while
-# the others start processes that work too. tests/conftest.py orders the files.
+# More workers than two cores have: tests wait more than they work (a third of a core each), though
+# they start processes that work too. tests/conftest.py orders the files.
 TOGETHER := --dist loadfile --no-loadscope-reorder
 # Every worker, server and command of the tests reads our code again; compiled once, it costs half.
 export PYTHONDONTWRITEBYTECODE :=
@@ -42,7 +42,7 @@ demo: $(READY) ## Start agents in every dialect and a gateway, and show them tal
 	@$(BIN)/dragoman demo
 
 test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with small counts
-	@$(BIN)/python -m pytest -q -n 4 $(TOGETHER) $(ARGS)
+	@$(BIN)/python -m pytest -q -n 6 $(TOGETHER) $(ARGS)
 
 test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts
 	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
