@@ -147,20 +147,15 @@ A2A_SDK = Peer(
     start=_start_python,
 )
 A2A_SDK_0_3 = Peer(
-    name="a2a-sdk-0.3.26",
+    name="a2a-sdk-0.3.26-all",
     # The last of its line. Its generated code asks for nothing newer than these.
     pins=(
-        "a2a-sdk[grpc,http-server]==0.3.26",
+        "a2a-sdk[grpc,http-server,signing]==0.3.26",
         "httpx==0.28.1",
         "pydantic==2.14.3",
+        "pyjwt==2.15.1",
         "uvicorn==0.54.0",
     ),
-    build=_build_venv,
-    start=_start_python,
-)
-A2A_SDK_0_3_SIGNING = Peer(
-    name="a2a-sdk-0.3.26-signing",  # what its signer and verifier need, and no more
-    pins=("a2a-sdk[signing]==0.3.26", "pydantic==2.14.3", "pyjwt==2.15.1"),
     build=_build_venv,
     start=_start_python,
 )
@@ -183,9 +178,18 @@ FASTA2A = Peer(
     start=_start_python,
 )
 PYTHON_A2A = Peer(
-    name="python-a2a-0.5.10",
-    pins=("python-a2a==0.5.10", "requests==2.34.2", "aiohttp==3.14.5"),
-    build=_build_venv,
+    name="python-a2a-0.5.10-alone",  # all that it asks for are 70 packages, LangChain among them
+    pins=(
+        "python-a2a==0.5.10",
+        "aiohttp==3.14.5",
+        "fastapi",
+        "flask",
+        "httpx==0.28.1",
+        "pydantic==2.14.3",
+        "requests==2.34.2",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_alone,
     start=_start_python,
 )
 QWENPAW = Peer(
@@ -274,7 +278,7 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
-LIGHT = (A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, PYTHON_A2A, QWENPAW, GO, FASTA2A, A2A_SDK_0_3_SIGNING)
+LIGHT = (A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, QWENPAW, PYTHON_A2A, GO, FASTA2A)
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
 HEAVY = (AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS)
 """What only `make test-full` needs: together 1.5 GB."""
