@@ -96,3 +96,27 @@ def test_flags_beat_variables_beat_the_file_beats_the_code(tmp_path: Path) -> No
     assert (found.server.grpc_port, found.limits.stall) == (8421, 1.5)
     with pytest.raises(ConfigError, match="DRAGOMAN_SERVER_PORT"):
         load(None, {"DRAGOMAN_SERVER_PORT": "many"})
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "DRAGOMAN_SERVER_PROT",
+            "DRAGOMAN_SERVER_PROT is no setting; did you mean DRAGOMAN_SERVER_PORT?",
+        ),
+        ("DRAGOMAN_LIMITS_BODYSIZE", "did you mean DRAGOMAN_LIMITS_BODY_SIZE?"),
+        ("DRAGOMAN_SERVER_XYZZY", "keys of [server] are: host, port"),
+    ],
+)
+def test_a_misspelt_variable_is_explained(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(None, {name: "1"})
+
+
+def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "dragoman.toml"
+    path.write_text('[iat]\nsecret = {env = "DRAGOMAN_IAT_SHARED"}\n')
+    environ = {"DRAGOMAN_IAT_SHARED": "x", "DRAGOMAN_SECRET_KEY": "x", "DRAGOMAN_AGENT": "a.py"}
+    environ |= {"DRAGOMAN_XIAOYI_AK": "x", "DRAGOMAN_XIAOYI_SK": "x", "DRAGOMAN_CONFIG_DIR": "x"}
+    load(None, environ, path)
