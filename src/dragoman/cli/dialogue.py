@@ -22,7 +22,9 @@ from . import formatting
 from .prompts import TerminalPerson, question_shown
 from .view import TaskView
 
-SaveFolder = Annotated[Path | None, Parameter(help="Folder for the files that the agent returns.")]
+SaveFolder = Annotated[
+    Path | None, Parameter(alias="-o", help="Folder for the files that the agent returns.")
+]
 ShowWork = Annotated[
     bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
 ]

@@ -35,8 +35,8 @@ def chat(
     url: Url,
     /,
     *,
-    skill: Annotated[str, Parameter(help="Id of the skill to use.")] = "",
-    context: Annotated[str, Parameter(help="Id of the context to continue.")] = "",
+    skill: Annotated[str, Parameter(alias="-s", help="Id of the skill to use.")] = "",
+    context: Annotated[str, Parameter(alias="-c", help="Id of the context to continue.")] = "",
     save: SaveFolder = None,
     work: ShowWork = False,
     no_history: Annotated[
