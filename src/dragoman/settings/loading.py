@@ -41,7 +41,8 @@ def load(
     config: Path | None = None,
 ) -> Settings:
     """Returns the effective settings. `flags` are keys of `[server]`, and None means that a flag
-    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`.
+    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`, and `cors`
+    has the keys of `[cors]`.
 
     Raises `ConfigError` naming the file and line, the variable or the flag that is wrong.
     """
@@ -60,6 +61,8 @@ def load(
         sections.setdefault("signing", {})["keys"] = given.pop("signing_keys")
     if "workspace" in given:
         sections.setdefault("workspace", {})["root"] = given.pop("workspace")
+    if isinstance(cors := given.pop("cors", None), Mapping):
+        sections.setdefault("cors", {}).update(cors)
     if "iat_host" in given:
         sections.setdefault("iat", {})["host"] = given.pop("iat_host")
     if environ and environ.get(IAT_SECRET):
