@@ -36,7 +36,7 @@ LONG = (
     "tests/iat/",
 )
 """What takes longest begins first, what waits most before what works most; then all other files
-with slow tests; last the quick ones, so that no worker is left alone with a long file at the end."""
+with slow tests; last the quick ones, so that no worker is alone with a long file at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
