@@ -46,6 +46,8 @@ from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
+from .workers import current_worker
+from .workers.siblings import Siblings
 
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
@@ -148,6 +150,10 @@ class App(AgentRouter):
             shared.opened.streams,
             lambda: (figures for service in self.services for figures in service.metrics()),
         )
+        if (worker := current_worker()) is not None:
+            siblings = Siblings(worker, status.own_figures)
+            status.others = siblings.figures
+            shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
         for service in shared.services:

@@ -50,6 +50,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to listen on the network without authentication."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     reload: bool = False
+    workers: int = 1
+    """The number of processes that serve the port. They share the store, so it must be one that
+    several processes can use."""
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
     card_access: str = "public"
