@@ -76,6 +76,8 @@ async def linked(
     """An agent that has dialled these servers."""
     store = open_store(url)
     engine = Engine(agent or an_agent(), store, EngineSettings())
+    if (media := more.get("media")) is not None:
+        engine.receive_with(media.receive)
     await engine.start()
     links = AgentLinks(
         engine,

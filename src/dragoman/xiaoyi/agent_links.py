@@ -12,22 +12,20 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
 
 from msgspec.structs import replace
 
 from dragoman.core.errors import DragomanError, TaskFinished, TaskNotFound, TooMany
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Message, Role, Task
+from dragoman.core.model import Role, Task
 from dragoman.core.operations import CancelTask, GetTask, Invoke, SendMessage, Streamed, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result
-from dragoman.core.task_names import called, task_id_of
+from dragoman.core.task_names import called
 from dragoman.dialects.xiaoyi.wire import RequestIn
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
-from dragoman.files.transfer import has_files
 from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
 from dragoman.store.interface import AdminFilter, Store
@@ -79,9 +77,10 @@ class AgentLinks(Service):
     ) -> None:
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
         not kept, and no answer is sent after a restart. `reports` returns the open store that gets
-        the status of the links. Files in answers are offered for download
-        at the door of the server, if there is one that phones reach; else they are sent with their
-        content. `media` keeps the files that phones send; without it, they stay as they came."""
+        the status of the links. Files in answers are offered for download at the door of the
+        server, if there is one that phones reach; else they are sent with their content. `media`
+        is the receiver of the engine, which keeps the files that phones send; it is closed with the
+        links."""
         self._files, self._media = files, media
         self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
@@ -266,19 +265,9 @@ class AgentLinks(Service):
             on_question=self._waiting.__setitem__,
             keep_alive=self._keep_alive,
             files=self._files,
-            receive=self._receiver(task, op, ctx),
         )
         self._answers.add(answer)
         self._work.spawn(self._send(answer))
-
-    def _receiver(
-        self, task: str, op: Streamed, ctx: Context
-    ) -> Callable[[Message], Awaitable[Message]] | None:
-        if self._media is None or isinstance(op, Watch) or not has_files(op.message.parts):
-            return None
-        # The engine gives a new task this id, so its files are erased together with it.
-        own = op.message.task_id or task_id_of(task, self._kept_as, ctx.tenant, ctx.principal)
-        return partial(self._media.receive, task_id=own, caller=ctx.principal)
 
     async def _send(self, answer: LinkAnswer) -> None:
         try:
@@ -289,27 +278,24 @@ class AgentLinks(Service):
             answer.opened.set()
             self._answers.discard(answer)
 
-    async def _open_answers(self, session: str, task: str = "") -> tuple[list[LinkAnswer], bool]:
-        """Returns the answers of a session, or of one task of it, whose tasks are open, and whether
-        others were ended while their files were still received. Waits for all earlier requests."""
+    async def _open_answers(self, session: str, task: str = "") -> list[LinkAnswer]:
+        """Returns the answers of a session, or of one task of it, whose tasks are open. Waits for
+        all earlier requests."""
         if begin := [each for each, its in self._beginning.items() if its == session]:
             await asyncio.wait(begin)
         found = [each for each in self._answers if each.session == session]
         found = [each for each in found if task in ("", each.task)]
-        opening = [each for each in found if not each.stop_receiving()]
-        for answer in opening:
+        for answer in found:
             await answer.opened.wait()
-        return opening, len(opening) < len(found)
+        return found
 
     async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
-        answers, ended = await self._open_answers(request.session, request.task)
+        answers = await self._open_answers(request.session, request.task)
         result: Result | Fault
         try:
-            task = None
-            if not ended:
-                known = next((each.task_id for each in answers), "")
-                op = CancelTask(task_id=known or request.task)
-                task = await self._peer.call(op, self._context(request.session))
+            known = next((each.task_id for each in answers), "")
+            op = CancelTask(task_id=known or request.task)
+            task = await self._peer.call(op, self._context(request.session))
             result = Result(id, task)
         except DragomanError as error:
             result = Fault(id, error)
@@ -319,7 +305,7 @@ class AgentLinks(Service):
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
         """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
-        answers, _ = await self._open_answers(session)
+        answers = await self._open_answers(session)
         running = {each.task_id for each in answers}
         asked = self._waiting.pop(session, "")
         for task_id in filter(None, (*running, asked)):
