@@ -28,6 +28,7 @@ from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
 from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
+from dragoman.security.rate_limits import Meter
 from dragoman.store.interface import AdminFilter, Store
 from dragoman.store.sessions import SessionStore
 
@@ -68,6 +69,7 @@ class AgentLinks(Service):
         reports: Callable[[], Awaitable[Store]] | None = None,
         kept_as: str = "",
         scopes: tuple[str, ...] = (),
+        meter: Meter | None = None,
         message_size: int = 4 * 1024 * 1024,
         policy: Callable[[], ReconnectPolicy] = ReconnectPolicy,
         keep_alive: float = KEEP_ALIVE,
@@ -78,11 +80,12 @@ class AgentLinks(Service):
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
         not kept, and no answer is sent after a restart. `reports` returns the open store that gets
         the status of the links. Files in answers are offered for download at the door of the
-        server, if there is one that phones reach; else they are sent with their content. `media`
-        is the receiver of the engine, which keeps the files that phones send; it is closed with the
-        links."""
+        server, if there is one that phones reach; else they are sent with their content. `meter`
+        counts the calls of each session. `media` is the receiver of the engine, which keeps the
+        files that phones send; it is closed with the links."""
         self._files, self._media = files, media
         self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
+        self._meter = meter
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
         self._marks = SentMarks(sessions, keys.agent_id, clock)
         self.session_routes = SessionRoutes()
@@ -221,17 +224,28 @@ class AgentLinks(Service):
         if key in self._heard:
             log.debug("A request came again", session=session, task=task, server=link.name)
             return
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        ctx = self._context(session, digest)
+        try:
+            if len(self._answers) >= MOST_ANSWERS:
+                raise TooMany
+            self._count(ctx)
+        except TooMany as error:
+            link.callee.resume(request.id, session, task)
+            await link.send(link.callee.send(Fault(request.id, error)))
+            return
         self._heard[key] = None
         if len(self._heard) > MOST_HEARD:
             self._heard.popitem(last=False)
-        if len(self._answers) >= MOST_ANSWERS:
-            link.callee.resume(request.id, session, task)
-            await link.send(link.callee.send(Fault(request.id, TooMany())))
-            return
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()
-        begin = self._work.spawn(self._begin(request, op, self._context(session, digest)))
+        begin = self._work.spawn(self._begin(request, op, ctx))
         self._beginning[begin] = session
         begin.add_done_callback(self._beginning.pop)
+
+    def _count(self, ctx: Context) -> None:
+        """Counts a call of a session, like one of any other caller. Raises `TooMany`. What a server
+        asks on its own account, such as an answer that was lost with its link, does not count."""
+        if self._meter is not None:
+            self._meter.take(ctx)
 
     async def _begin(self, request: RequestIn, op: SendMessage, ctx: Context) -> None:
         session, message = request.session, op.message
@@ -290,12 +304,14 @@ class AgentLinks(Service):
         return found
 
     async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
-        answers = await self._open_answers(request.session, request.task)
+        ctx = self._context(request.session)
         result: Result | Fault
         try:
+            self._count(ctx)
+            answers = await self._open_answers(request.session, request.task)
             known = next((each.task_id for each in answers), "")
             op = CancelTask(task_id=known or request.task)
-            task = await self._peer.call(op, self._context(request.session))
+            task = await self._peer.call(op, ctx)
             result = Result(id, task)
         except DragomanError as error:
             result = Fault(id, error)
@@ -305,6 +321,12 @@ class AgentLinks(Service):
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
         """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
+        try:
+            self._count(ctx)
+        except TooMany as error:
+            with suppress(LinkLost):
+                await link.send(link.callee.send(Fault(id, error)))
+            return
         answers = await self._open_answers(session)
         running = {each.task_id for each in answers}
         asked = self._waiting.pop(session, "")

@@ -70,6 +70,7 @@ def link_service(context: ServiceContext) -> Service | None:
         reports=_store_of(engine),
         kept_as=engine.name if isinstance(engine, Engine) else "",
         scopes=link.scopes,
+        meter=context.access.meter,
         message_size=link.message_size,
         # Phones reach a public address only, and not the one that a server has on its machine.
         files=context.files if context.settings.server.public_url else None,
