@@ -54,6 +54,7 @@ from .listing import list_tasks
 from .maintenance import Maintenance
 from .runner import Runner
 from .runs.run import Run
+from .runs.run_context import Receiver
 from .send_message import MessageSender
 from .tail import Place, within
 from .task_ids import TaskNames, by_name
@@ -133,6 +134,11 @@ class Engine:
         await self._maintenance.start(self.runner)
         if self.webhooks is not None:
             self.webhooks.start()
+
+    def receive_with(self, receiver: Receiver | None) -> None:
+        """Has every message of a caller pass through a receiver before the skill gets it."""
+        self.runner.receiver = receiver
+        self.runner.renew_context()
 
     async def stop(self, grace: float = 3.0) -> None:
         """Gives runs `grace` seconds, then returns them to the store. Runs that are returned do not

@@ -26,7 +26,7 @@ from dragoman.workspace import Workspaces
 from .background_work import BackgroundWork
 from .runs.replay import Replay
 from .runs.run import Run
-from .runs.run_context import RunContext
+from .runs.run_context import Receiver, RunContext
 from .runs.sealed_inputs import InputSealer
 from .runs.skill_driver import SYNC_THREADS, perform
 from .runs.stop_reason import StopReason
@@ -80,6 +80,7 @@ class Runner:
         self.audit = Audit()
         self.outside: Outside | None = None
         self.workspaces: Workspaces | None = None
+        self.receiver: Receiver | None = None
         self.stopping = False
         self.stopped = False
         """Whether no task may start any more."""
@@ -102,6 +103,7 @@ class Runner:
             on_wake=self._on_wake,
             on_webhook_due=lambda: self.on_webhook_due(),
             workspaces=self.workspaces,
+            receiver=self.receiver,
             open_input=self._credentials.open,
             audit=self.audit,
             spawn=self.background.spawn,
