@@ -35,9 +35,8 @@ LONG = (
     "tests/interop/",
     "tests/iat/",
 )
-"""What takes longest begins first, and what waits most before what works most. Then all other files
-with slow tests; the quick ones come last, so no worker is left alone with a long file at the end.
-"""
+"""What takes longest begins first, what waits most before what works most; then all other files
+with slow tests; last the quick ones, so that no worker is alone with a long file at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,13 +13,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PEERS = Path(__file__).resolve().parents[2] / ".peers"
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / ".peers"
 NODE_AT_LEAST = 20
 TOGETHER = 3
 """How many are built at a time: each waits for the network now and then."""
@@ -132,6 +134,13 @@ def _build_npm(folder: Path, pins: tuple[str, ...]) -> None:
 
 def _start_node(_: Path) -> list[str]:
     return [_tool("node"), "--input-type=module"]
+
+
+def _beside(name: str, *pins: str) -> Peer:
+    """A framework together with what we depend on, as its users install them. Our own code is not
+    installed there: those who run a script put `src/` on its path."""
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return Peer(name=f"with-{name}", pins=(*pins, *ours), build=_build_venv, start=_start_python)
 
 
 A2A_SDK = Peer(
@@ -282,9 +291,24 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
-LIGHT = (A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, QWENPAW, PYTHON_A2A, GO, FASTA2A)
+WITH_FASTAPI = _beside("fastapi-0.162.4", "fastapi==0.162.4", "uvicorn==0.54.0", "httpx==0.28.1")
+WITH_STARLETTE = _beside(
+    "starlette-1.10.0", "starlette==1.10.0", "uvicorn==0.54.0", "httpx==0.28.1"
+)
+WITH_LANGGRAPH = _beside("langgraph-1.2.20", "langgraph==1.2.20", "langchain-core==1.7.2")
+WITH_PYDANTIC_AI = _beside("pydantic-ai-2.66.0", "pydantic-ai-slim==2.66.0")
+WITH_OPENAI_AGENTS = _beside("openai-agents-0.24.0", "openai-agents==0.24.0")
+WITH_GOOGLE_ADK = _beside("google-adk-2.13.0", "google-adk==2.13.0", "google-genai==2.34.0")
+WITH_CREWAI = _beside("crewai-1.15.30", "crewai==1.15.30")
+LIGHT = (
+    *(A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, QWENPAW, PYTHON_A2A, GO, FASTA2A),
+    *(WITH_FASTAPI, WITH_STARLETTE),
+)
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
-HEAVY = (AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS)
+HEAVY = (
+    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS),
+    *(WITH_LANGGRAPH, WITH_PYDANTIC_AI, WITH_OPENAI_AGENTS, WITH_GOOGLE_ADK, WITH_CREWAI),
+)
 """What only `make test-full` needs: together 1.5 GB."""
 ALL = LIGHT + HEAVY
 
