@@ -121,7 +121,7 @@ def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
     if not isinstance(peer, Engine) or isinstance(agent, Backend):
         return False
     before = peer.agent
-    if agent.workspace != before.workspace:
+    if agent.hooks or before.hooks or agent.workspace != before.workspace:
         return False
     if _pushes(agent, settings) != _pushes(before, settings):
         return False
