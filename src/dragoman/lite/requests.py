@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,10 +20,9 @@ from dragoman.core.errors import (
     DragomanError,
     Forbidden,
     TaskFinished,
-    TaskNotFound,
     TooMany,
 )
-from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
@@ -122,7 +122,7 @@ class RoomRequests:
         resident: Resident,
         origin: Origin,
         text: str,
-        attachments: Sequence[str],
+        attachments: Sequence[str] | None,
         skill: str = "",
     ) -> None:
         """Opens a task, unless the sender may not, or the agent has too much to do."""
@@ -158,7 +158,7 @@ class RoomRequests:
         resident: Resident,
         answer: RoomAnswer,
         text: str,
-        attachments: Sequence[str] = (),
+        attachments: Sequence[str] | None,
     ) -> None:
         """Answers the question of a task, or tells the state of one that does not ask."""
         if not answer.waits:
@@ -231,7 +231,7 @@ class RoomRequests:
                 said, f"Several tasks wait for you: {names}. Reply to one of their questions."
             )
         elif chosen:
-            await self._continue(said, *chosen[0], text)
+            await self._continue(said, *chosen[0], text, None)
         elif meant is not None and (text or chat.files) and not self.draining:
             if not said.person and not self._guard.may_say(chat.room):
                 return
@@ -243,7 +243,7 @@ class RoomRequests:
                 message=chat.id,
                 marked=False,
             )
-            await self._open(said, meant, origin, text, ())
+            await self._open(said, meant, origin, text, None)
 
     async def note(self, said: Said, text: str) -> None:
         """Tells a person why nothing happens, in plain words."""
@@ -295,8 +295,7 @@ class RoomRequests:
                 if row.dialect != DIALECT or sender == row.principal:
                     continue
                 if row.state in FINAL and (
-                    wall_clock() - row.status_at > OWED
-                    or await self._marks.has(END, row.task_id)
+                    wall_clock() - row.status_at > OWED or await self._marks.has(END, row.task_id)
                 ):
                     continue
                 ctx = self._context(sender)
@@ -324,7 +323,7 @@ class RoomRequests:
         )
 
     async def _with_files(
-        self, said: Said, origin: Origin, names: Sequence[str], then: Then
+        self, said: Said, origin: Origin, names: Sequence[str] | None, then: Then
     ) -> None:
         """Continues with the files of a message. If some have not been posted yet, the room is
         heard in the meantime, since they come in messages of their own."""
@@ -335,7 +334,7 @@ class RoomRequests:
             except DragomanError as error:
                 await self._refuse(origin, error)
 
-        if origin.marked and not self._shelf.has(said.chat, names):
+        if not self._shelf.has(said.chat, names):
             self._work.spawn(self._quietly(fetch_and_send()))
         else:
             await fetch_and_send()
@@ -350,11 +349,9 @@ class RoomRequests:
     async def _tell(self, origin: Origin, telling: Telling, task_id: str) -> None:
         said = telling.marked(origin.id) if origin.marked else telling.text
         files, reply_to = telling.files, origin.message
-        await self._speaker.say(
-            origin.room, said, files=files, task_id=task_id, reply_to=reply_to
-        )
+        await self._speaker.say(origin.room, said, files=files, task_id=task_id, reply_to=reply_to)
 
-    async def _quietly(self, work: Awaitable[object]) -> None:
+    async def _quietly(self, work: Awaitable[Any]) -> None:
         try:
             await work
         except DragomanError as exc:
@@ -383,8 +380,14 @@ def _key(said: Said) -> str:
     return hashlib.sha256(about).hexdigest()
 
 
-def _message(said: Said, text: str, parts: list[AnyPart], **about: str) -> Message:
+def _message(
+    said: Said, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
+) -> Message:
     texts: list[AnyPart] = [Text(text)] if text or not parts else []
     return Message(
-        message_id=_key(said)[:32], role=Role.USER, parts=(*texts, *parts), **about
+        message_id=_key(said)[:32],
+        role=Role.USER,
+        parts=(*texts, *parts),
+        context_id=context_id,
+        task_id=task_id,
     )

@@ -51,19 +51,23 @@ class FileShelf:
         self._news.set()
         self._news = asyncio.Event()
 
-    def has(self, chat: ChatMessage, names: Sequence[str]) -> bool:
+    def has(self, chat: ChatMessage, names: Sequence[str] | None) -> bool:
         """Returns whether all files that a message names have been posted."""
         found = self._fresh((chat.room, chat.sender), asyncio.get_running_loop().time())
-        return not _absent(names, [file for _, file in found])
+        return not _absent(names or (), [file for _, file in found])
 
     async def parts(
-        self, chat: ChatMessage, names: Sequence[str], limit: int
+        self, chat: ChatMessage, names: Sequence[str] | None, limit: int
     ) -> list[AnyPart]:
-        """Returns the files of a message: those that it names, and waits a while for those that
-        come after it; without any names, all that its sender has posted before. Raises `TooLarge`
-        for one above the limit. A file that is missing is replaced by a text that says so, because
-        the rest of the message still counts."""
-        files, missing = await self._take(chat, names) if names else (self._take_all(chat), [])
+        """Returns the files of a message: those that it carries or names, and waits a while for
+        those that come after it. With None in place of names, they are all that its sender has
+        posted before. Raises `TooLarge` for one above the limit. A file that is missing is replaced
+        by a text that says so, because the rest of the message still counts."""
+        missing: list[str] = []
+        if names is None:
+            files = self._take_all(chat)
+        else:
+            files, missing = await self._take(chat, names)
         parts: list[AnyPart] = []
         for file in files[:MOST_FILES]:
             name = safe_name(file.name)
@@ -76,7 +80,10 @@ class FileShelf:
                 missing.append(name)
                 continue
             parts.append(Blob(body, filename=name, media_type=file.media_type))
-        return [*parts, *(Text(f"(The file {safe_name(name)} did not arrive.)") for name in missing)]
+        return [
+            *parts,
+            *(Text(f"(The file {safe_name(name)} did not arrive.)") for name in missing),
+        ]
 
     def _take_all(self, chat: ChatMessage) -> list[ChatFile]:
         found = self._fresh((chat.room, chat.sender), asyncio.get_running_loop().time())

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dragoman import settings as config
 from dragoman.agent import Agent
@@ -45,6 +45,9 @@ from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
+
+if TYPE_CHECKING:
+    from dragoman.store import Store
 
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
@@ -177,6 +180,7 @@ class App(AgentRouter):
                 links = link_service(self, shared, pool.store, self.registry)
                 if links is not None:
                     shared.services.append(links)
+                self._add_rooms(pool.store)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)
@@ -193,6 +197,7 @@ class App(AgentRouter):
                 if links is not None:
                     shared.services.append(links)
                     routes |= links.routes()
+                self._add_rooms(only.peer.store)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
             patterns |= service.patterns()
@@ -208,6 +213,14 @@ class App(AgentRouter):
         for each in self.mounts.values():
             each.check_card()
             self._publish(each)
+
+    def _add_rooms(self, store: Store) -> None:
+        """Adds the chat rooms of the settings, if there are any."""
+        if self.settings.channels:
+            from .room_service import room_services
+
+            rooms = room_services(self, self._shared, store, self.registry)
+            self._shared.services.extend(rooms)
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():

@@ -2,9 +2,11 @@
 the file over the defaults."""
 
 from .agent_credentials import AgentCredentials, TokenExchangeSettings
+from .chat import AnyChannelSettings, ChannelSettings
 from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
+from .rooms import Contact, RoomSettings
 from .sections import (
     EngineSettings,
     HostedAgent,
@@ -27,6 +29,9 @@ __all__ = [
     "IAT_SECRET",
     "NAMED",
     "AgentCredentials",
+    "AnyChannelSettings",
+    "ChannelSettings",
+    "Contact",
     "EngineSettings",
     "FileSettings",
     "HostedAgent",
@@ -38,6 +43,7 @@ __all__ = [
     "Push",
     "Rates",
     "Retention",
+    "RoomSettings",
     "Server",
     "Settings",
     "Signing",
