@@ -154,9 +154,7 @@ def settings(hub: str, user: str = "desk", store: str = "memory:", **more: Any) 
 
 
 @asynccontextmanager
-async def living(
-    agent: Agent | None = None, *, hub: str = "", **more: Any
-) -> AsyncIterator[str]:
+async def living(agent: Agent | None = None, *, hub: str = "", **more: Any) -> AsyncIterator[str]:
     """An agent that lives in a room. Yields the hub."""
     hub = hub or new_hub()
     async with served(agent or desk(), settings(hub, **more)):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 OWN = 6
-"""The messages outside of tasks that we say in a room in a row. Two agents that both count say twice
-as many at most."""
+"""The messages outside of tasks that we say in a room in a row. Two agents that both count say at
+most twice as many."""
 ALL = 12
 """The messages of all programs together after which we are silent."""
 MOST_ROOMS = 10_000

@@ -146,7 +146,8 @@ class RoomRequests:
             except (TaskFinished, Conflict):
                 await self._repeat(resident, ctx, origin, name)
                 return
-            self._guard.reset(origin.room)
+            if origin.marked:  # two programs without markers could go on like this forever
+                self._guard.reset(origin.room)
             if isinstance(task, Task):
                 self._answer(resident, ctx, task.id, origin)
 
@@ -170,7 +171,8 @@ class RoomRequests:
             message = _message(said, text, parts, task_id=answer.task_id)
             ctx = replace(answer.ctx, idempotency_key=_key(said))
             await resident.peer.call(SendMessage(message=message, wait=False), ctx)
-            self._guard.reset(said.chat.room)
+            if answer.origin.marked:
+                self._guard.reset(said.chat.room)
 
         await self._with_files(said, answer.origin, attachments, send)
 
@@ -232,7 +234,7 @@ class RoomRequests:
             )
         elif chosen:
             await self._continue(said, *chosen[0], text, None)
-        elif meant is not None and (text or chat.files) and not self.draining:
+        elif meant is not None and text and not self.draining:  # a file alone waits for its text
             if not said.person and not self._guard.may_say(chat.room):
                 return
             origin = Origin(

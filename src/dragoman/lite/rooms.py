@@ -24,6 +24,7 @@ from dragoman.dialects.lite.card import (
     card_out,
     size_out,
 )
+from dragoman.dialects.lite.splitting import Joiner
 from dragoman.dialects.lite.wire import (
     ACK,
     CARD,
@@ -32,7 +33,6 @@ from dragoman.dialects.lite.wire import (
     STATUS,
     TASK,
     LiteMessage,
-    parse,
     take_mention,
 )
 from dragoman.engine.background_work import BackgroundWork
@@ -40,6 +40,7 @@ from dragoman.files import FileDoor
 from dragoman.net.chat import Channel, ChatMessage
 from dragoman.net.service import Service
 from dragoman.settings import ChannelSettings
+from dragoman.store.clock import wall_clock
 from dragoman.store.sent_marks import SentMarks
 
 from .loop_guard import LoopGuard
@@ -92,6 +93,7 @@ class ChatRooms(Service):
             *(residents, marks, self._work),
         )
         self.met = MetAgents(self, self._shelf, self._work)
+        self._joiner = Joiner()
         self._programs: dict[str, None] = {}
         """The senders that are known to be programs."""
         self.rooms: dict[str, str] = {}
@@ -181,33 +183,34 @@ class ChatRooms(Service):
 
     async def _heard(self, chat: ChatMessage) -> None:
         try:
-            said = self._understood(chat)
             self._shelf.add(chat)
-            if said is not None:
-                await self._handle(said)
+            for whole in self._joiner.hear(
+                chat.room, chat.sender, chat.text, wall_clock(), mentions=self._names()
+            ):
+                await self._handle(self._understood(chat, whole))
         except DragomanError as exc:
             log.warning("A message could not be handled", room=chat.room, why=exc)
         except Exception as exc:  # one message must not end the channel
             log.error("A message could not be handled", exc, room=chat.room)
 
-    def _understood(self, chat: ChatMessage) -> Said | None:
-        """Returns what was said, or None while parts of it are missing."""
-        names = self._names()
-        lite = parse(chat.text, mentions=names)
-        mention, text = take_mention(chat.text.strip(), names)
-        if lite is not None:
-            mention, text = lite.mention, lite.body
-            if lite.type in _OF_PROGRAMS:
+    def _understood(self, chat: ChatMessage, heard: LiteMessage | str) -> Said:
+        lite = heard if isinstance(heard, LiteMessage) else None
+        if isinstance(heard, LiteMessage):
+            mention, text = heard.mention, heard.body
+            if heard.type in _OF_PROGRAMS:
                 self._programs[chat.sender] = None
                 if len(self._programs) > MOST_PROGRAMS:
                     del self._programs[next(iter(self._programs))]
-        elif is_called(mention, self.channel.names):
-            # The account is named first, and then perhaps one of its agents.
-            second, rest = take_mention(text, names)
-            if second and any(is_called(second, each.names) for each in self._residents()):
-                mention, text = second, rest
+        else:
+            names = self._names()
+            mention, text = take_mention(heard.strip(), names)
+            if mention and is_called(mention, self.channel.names):
+                # The account is named first, and then perhaps one of its agents.
+                second, rest = take_mention(text, names)
+                if second and any(is_called(second, each.names) for each in self._residents()):
+                    mention, text = second, rest
         person = not chat.from_bot and chat.sender not in self._programs
-        ours = is_called(mention, self.channel.names)
+        ours = bool(mention) and is_called(mention, self.channel.names)
         return Said(
             chat=chat,
             lite=lite,

@@ -1,5 +1,5 @@
-"""Says things in the rooms of a channel: in pieces that fit, with files as the channel carries them,
-and again if the connection was lost."""
+"""Says things in the rooms of a channel: in pieces that fit, with files as the channel carries
+them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.log import Logger
 from dragoman.core.model import Blob
-from dragoman.dialects.lite.splitting import split, split_text
-from dragoman.dialects.lite.wire import LiteMessage, escape, render
+from dragoman.dialects.lite.splitting import TextLimit, split, split_text
+from dragoman.dialects.lite.wire import LiteMessage
 from dragoman.files import FileDoor
 from dragoman.net.chat import Channel
 
@@ -85,13 +85,22 @@ class Speaker:
     def _pieces(
         self, said: LiteMessage | str, notes: Sequence[str], posted: set[str], mention: str
     ) -> list[str]:
-        limits = self._channel.limits
         before = f"{mention} " if mention else ""
-        room = limits.text - limits.size(before)
+        limit = _limit_of(self._channel, before)
         if isinstance(said, str):
-            text = escape("\n".join((said, *notes)))
-            return [before + piece for piece in split_text(text, room, limits.size)]
-        body = "\n".join(filter(None, (said.body, *notes)))
-        names = tuple(name for name in said.attachments if name in posted)
-        message = replace(said, body=body, attachments=names)
-        return [before + render(piece) for piece in split(message, room, limits.size)]
+            texts = split_text("\n".join((said, *notes)), limit)
+        else:
+            body = "\n".join(filter(None, (said.body, *notes)))
+            names = tuple(name for name in said.attachments if name in posted)
+            texts = split(replace(said, body=body, attachments=names), limit)
+        # Only the first piece names its reader: the others are recognised by their sender.
+        return [before + text if number == 0 else text for number, text in enumerate(texts)]
+
+
+def _limit_of(channel: Channel, before: str) -> TextLimit:
+    """Returns how much may stand in one message behind a mention."""
+    limits = channel.limits
+    most = limits.text - limits.size(before)
+    if limits.unit == "utf-16":  # a character has at most two units
+        return TextLimit(most // 2, "characters", limits.multiline)
+    return TextLimit(most, limits.unit, limits.multiline)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.events import Ask, Stamped, StateChanged
 from dragoman.core.extensions import PROGRESS
@@ -99,7 +100,8 @@ def result_of(task: Task) -> Telling:
     for artifact in task.artifacts:
         text, more = prose(artifact.parts)
         texts.append(text)
-        files += more
+        named = artifact.name or artifact.artifact_id
+        files += (each if each.filename else replace(each, filename=named) for each in more)
     text, more = prose(task.status.message if task.answer is None else task.answer)
     if task.answer is not None or task.state is not State.COMPLETED:
         texts.append(text)

@@ -1,5 +1,5 @@
-"""The chat rooms of a server, from `[channels.NAME]`: its agents live there, and agents that are met
-there are served here."""
+"""The chat rooms of a server, from `[channels.NAME]`: its agents live there, and agents that are
+met there are served here."""
 
 from __future__ import annotations
 

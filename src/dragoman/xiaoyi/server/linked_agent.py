@@ -39,7 +39,6 @@ from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.relay.received_task import ReceivedTask, parsed
 from dragoman.store.clock import wall_clock
 
-
 log = Logger("xiaoyi")
 
 SETTLE = 2.0
