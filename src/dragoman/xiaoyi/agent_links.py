@@ -28,6 +28,7 @@ from dragoman.dialects.xiaoyi.wire import RequestIn
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
 from dragoman.files.transfer import has_files
+from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
 from dragoman.store.interface import AdminFilter, Store
 from dragoman.store.sent_marks import OWED, SentMarks
@@ -36,7 +37,6 @@ from dragoman.store.sessions import SessionStore
 from .answers import KEEP_ALIVE, LinkAnswer, round_of
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
-from .reconnect_policy import ReconnectPolicy
 from .session_routes import SessionRoutes
 
 log = Logger("xiaoyi")

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Literal, Protocol
@@ -146,6 +147,12 @@ class Channel(Protocol):
     async def close(self) -> None:
         """Leaves no connection and no task behind. The account stays a member of its rooms."""
         ...
+
+
+def mentions(name: str, text: str) -> bool:
+    """Returns whether a text has `@name` as a word, for channels that have no mentions of their
+    own."""
+    return re.search(rf"(?<![\w@])@{re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 class Cursor(Protocol):

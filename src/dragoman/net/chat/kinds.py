@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import ConfigError
-from dragoman.settings.chat import ChannelSettings, LoopbackSettings
+from dragoman.settings.chat import ChannelSettings, LoopbackSettings, StdioSettings
 
 from .channel import Channel, Cursor
 
@@ -110,8 +110,15 @@ def _loopback_address(parts: SplitResult, _: int) -> _Found:
     return LoopbackSettings, {"hub": parts.hostname or "local", **user}, _room(parts) or "room"
 
 
+def _stdio_address(parts: SplitResult, _: int) -> _Found:
+    return StdioSettings, {}, unquote(parts.netloc) or _room(parts) or "room"
+
+
 _SCHEME = re.compile(r"[a-z][a-z0-9]*\+([a-z+]+)(?=:)", re.IGNORECASE)
-_SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {"loopback": _loopback_address}
+_SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {
+    "loopback": _loopback_address,
+    "stdio": _stdio_address,
+}
 
 
 def _loopback(settings: Any, cursor: Cursor | None) -> Channel:
@@ -120,6 +127,13 @@ def _loopback(settings: Any, cursor: Cursor | None) -> Channel:
     return LoopbackChannel(settings, cursor)
 
 
+def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
+    from .stdio import StdioChannel
+
+    return StdioChannel(settings, cursor)
+
+
 _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     LoopbackSettings: _loopback,
+    StdioSettings: _stdio,
 }
