@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from dragoman import Agent, Turn
+from dragoman.core.model import Blob
 from dragoman.dialects.lite.wire import LiteMessage, parse
 from dragoman.net.chat import ChatMessage
 from dragoman.net.chat.loopback import LoopbackChannel
@@ -93,9 +94,11 @@ def new_hub() -> str:
 
 
 @asynccontextmanager
-async def member(hub: str, name: str, *, person: bool = True) -> AsyncIterator[Member]:
-    """Somebody who joins the room."""
-    channel = LoopbackChannel(LoopbackSettings(user=name, hub=hub, shared=False, person=person))
+async def member(
+    hub: str, name: str, *, person: bool = True, shared: bool = False
+) -> AsyncIterator[Member]:
+    """Somebody who joins the room; in a `shared` hub, other processes can join it too."""
+    channel = LoopbackChannel(LoopbackSettings(user=name, hub=hub, shared=shared, person=person))
     await channel.connect()
     await channel.join(ROOM)
     found = Member(channel)
@@ -126,6 +129,12 @@ def desk() -> Agent:
             case ["progress"]:
                 await turn.progress(0.4, eta=180)
                 await turn.say("Halfway.")
+            case ["tour"]:
+                await turn.progress(0.4, eta=180)
+                city = await turn.ask("Which city?")
+                plan = f"Three days in {city}".encode()
+                await turn.artifact(Blob(plan, filename="plan.md", media_type="text/markdown"))
+                return "There it is."
             case ["fail"]:
                 raise turn.fail("It broke.")
             case ["who"]:

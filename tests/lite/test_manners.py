@@ -1,4 +1,4 @@
-"""Manners in a room: no echo loops, nobody's task is touched by others, and ids are not mixed up."""
+"""Manners in a room: no echo loops, no task is touched by others, and ids are not mixed up."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ async def test_two_agents_in_one_room_fall_silent() -> None:
     async with (
         living(desk(), hub=hub, user="alpha"),
         living(desk(), hub=hub, user="beta"),
+        member(hub, "anna", person=False) as anna,
     ):
-        async with member(hub, "anna", person=False) as anna:
-            # A program that only listens: it sees all that the others say to each other.
-            await anna.say("@alpha @beta hello")
-            await until(lambda: len(anna.heard) >= 1)
-            await stays(lambda: len(anna.heard) <= 12, 0.5)
+        # A program that only listens: it sees all that the others say to each other.
+        await anna.say("@alpha @beta hello")
+        await until(lambda: len(anna.heard) >= 1)
+        await stays(lambda: len(anna.heard) <= 12, 0.5)
 
 
 async def test_a_program_without_markers_is_answered_only_so_often() -> None:

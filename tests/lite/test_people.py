@@ -66,7 +66,7 @@ async def test_a_person_posts_a_file_and_then_says_what_to_do_with_it() -> None:
     async with living() as hub, member(hub, "anna") as anna:
         await anna.post("a.txt", b"hello")
         await anna.say("files")
-        await anna.hears_text("Done.")
+        await until(lambda: any(each.files for each in anna.heard))
         assert await anna.fetch("a.txt") == b"HELLO"
 
 

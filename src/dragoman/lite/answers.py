@@ -23,10 +23,10 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Json, State, Task
 from dragoman.core.operations import GetTask, Watch
 from dragoman.core.peer import Batch, Context, Peer
+from dragoman.dialects.lite.telling import TaskTeller, Telling, current
 from dragoman.store.sent_marks import SentMarks
 
 from .speaker import Speaker
-from .telling import TaskTeller, Telling, current
 
 log = Logger("lite")
 
@@ -148,7 +148,7 @@ class RoomAnswer:
     def _is_worth_it(self, telling: Telling) -> bool:
         """Returns whether to tell this now. People without markers are not told figures, and
         others only now and then."""
-        if telling.text or telling.files:
+        if telling.plain or telling.files or telling.state in FINAL:
             return True
         now = asyncio.get_running_loop().time()
         if not self.origin.marked or now - self._told_at < PACE:
@@ -177,7 +177,7 @@ class RoomAnswer:
 
     async def _say(self, telling: Telling, key: str) -> str:
         origin = self.origin
-        said = telling.marked(origin.id) if origin.marked else telling.text
+        said = telling.marked(origin.id) if origin.marked else telling.plain
         return await self._speaker.say(
             origin.room,
             said,

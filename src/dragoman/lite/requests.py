@@ -2,7 +2,6 @@
 
 Manners: a task belongs to its channel, room and sender. The same id again is answered with the
 current state, or answers the question of the task; nobody but the requester and operators cancels.
-People need no markers: a mention opens a task, a reply answers a question, `cancel` ends it.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.core.task_names import LONGEST, task_id_of
+from dragoman.dialects.lite.telling import Telling, current
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
 from dragoman.store.clock import wall_clock
@@ -39,7 +39,6 @@ from .loop_guard import LoopGuard
 from .said import Resident, Said, resident_for
 from .shelf import FileShelf
 from .speaker import Speaker
-from .telling import Telling, current
 
 log = Logger("lite")
 
@@ -47,7 +46,6 @@ DIALECT = "lite"
 MOST_OWED = 100_000
 """The maximum number of tasks that are examined after a restart."""
 MOST_QUESTIONS = 10_000
-_CANCEL_WORDS = frozenset(("cancel", "stop", "abort", "取消", "停止", "中止"))
 
 Then = Callable[[list[AnyPart]], Awaitable[None]]
 
@@ -67,7 +65,7 @@ class RoomRequests:
         work: BackgroundWork,
     ) -> None:
         """`name` is that of the channel in the settings; principals contain it."""
-        self._name, self._settings = name, settings
+        self.name, self._settings = name, settings
         self._speaker, self._shelf, self._guard = speaker, shelf, guard
         self._residents, self._marks, self._work = residents, marks, work
         self._answers: dict[str, tuple[Resident, RoomAnswer]] = {}
@@ -80,35 +78,56 @@ class RoomRequests:
 
     async def task(self, said: Said) -> None:
         """Opens a task, or continues the one with the same id of the same sender."""
-        lite, chat = said.lite, said.chat
+        lite = said.lite
         assert lite is not None  # noqa: S101  it is a task
-        for resident, answer in self._own(said):
+        for resident, answer in self.own(said):
             if answer.origin.id == lite.task:
-                await self._continue(said, resident, answer, lite.body, lite.attachments)
+                await self.continue_task(said, resident, answer, lite.body, lite.attachments)
                 return
-        meant = self._meant(said)
+        meant = self.meant(said)
         if meant is not None and not self.draining:
-            origin = Origin(
-                channel=self._name,
-                room=chat.room,
-                sender=chat.sender,
-                id=lite.task,
-                message=chat.id,
-            )
+            origin = self.origin(said, lite.task)
             skill = lite.params.get("skill", "")
-            await self._open(said, meant, origin, lite.body, lite.attachments, skill)
+            await self.open(said, meant, origin, lite.body, lite.attachments, skill)
+
+    async def inquire(self, said: Said) -> None:
+        """Tells the state of a task to its requester, which has lost sight of it."""
+        lite = said.lite
+        assert lite is not None  # noqa: S101  it is a status
+        for _, answer in self.own(said):
+            if answer.origin.id == lite.task:
+                await self._repeat_answer(answer)
+                return
+        meant = self.meant(said)
+        if meant is not None:
+            origin = self.origin(said, lite.task)
+            ctx = self._context(said.chat.sender)
+            await self._quietly(self._repeat(meant, ctx, origin, task_name(origin)))
 
     async def cancel(self, said: Said) -> None:
         """Cancels a task for its requester, or for an operator."""
         lite = said.lite
         assert lite is not None  # noqa: S101  it is a cancel
         reason = lite.params.get("reason") or lite.body
-        await self._cancel(said, lite.task, reason)
+        await self.cancel_task(said, lite.task, reason)
 
-    def _meant(self, said: Said) -> Resident | None:
+    def origin(self, said: Said, task: str, *, marked: bool = True) -> Origin:
+        """Returns where a new task comes from; `task` is its id."""
+        chat = said.chat
+        return Origin(
+            channel=self.name,
+            room=chat.room,
+            sender=chat.sender,
+            id=task,
+            message=chat.id,
+            marked=marked,
+        )
+
+    def meant(self, said: Said) -> Resident | None:
+        """Returns the agent of ours that a message is for."""
         return resident_for(said, self._residents(), needs_mention=self._settings.mention)
 
-    def _own(self, said: Said) -> list[tuple[Resident, RoomAnswer]]:
+    def own(self, said: Said) -> list[tuple[Resident, RoomAnswer]]:
         """Returns the answers to the requests of this sender in this room, oldest first."""
         return [
             (resident, answer)
@@ -116,7 +135,7 @@ class RoomRequests:
             if (answer.origin.room, answer.origin.sender) == said.whose
         ]
 
-    async def _open(
+    async def open(
         self,
         said: Said,
         resident: Resident,
@@ -139,7 +158,7 @@ class RoomRequests:
             metadata["skillId"] = skill
 
         async def send(parts: list[AnyPart]) -> None:
-            message = _message(said, text, parts, context_id=context_of(self._name, *said.whose))
+            message = _message(said, text, parts, context_id=context_of(self.name, *said.whose))
             op = SendMessage(message=message, wait=False, metadata=metadata, open_as=name)
             try:
                 task = await resident.peer.call(op, replace(ctx, idempotency_key=_key(said)))
@@ -153,7 +172,7 @@ class RoomRequests:
 
         await self._with_files(said, origin, attachments, send)
 
-    async def _continue(
+    async def continue_task(
         self,
         said: Said,
         resident: Resident,
@@ -163,8 +182,7 @@ class RoomRequests:
     ) -> None:
         """Answers the question of a task, or tells the state of one that does not ask."""
         if not answer.waits:
-            if self._guard.may_say(said.chat.room):
-                await answer.repeat()
+            await self._repeat_answer(answer)
             return
 
         async def send(parts: list[AnyPart]) -> None:
@@ -176,6 +194,10 @@ class RoomRequests:
 
         await self._with_files(said, answer.origin, attachments, send)
 
+    async def _repeat_answer(self, answer: RoomAnswer) -> None:
+        if self._guard.may_say(answer.origin.room):
+            await answer.repeat()
+
     async def _repeat(self, resident: Resident, ctx: Context, origin: Origin, name: str) -> None:
         """Tells how a task has ended that was asked for again."""
         task_id = task_id_of(name, resident.kept_as, ctx.tenant, ctx.principal)
@@ -183,14 +205,15 @@ class RoomRequests:
         if self._guard.may_say(origin.room):
             await self._tell(origin, current(task), task_id)
 
-    async def _cancel(self, said: Said, task: str, reason: str) -> None:
+    async def cancel_task(self, said: Said, task: str, reason: str) -> None:
+        """Cancels the task with this id, if the sender may do that."""
         chat = said.chat
         named = [
             each
             for each in self._answers.values()
             if each[1].origin.room == chat.room and each[1].origin.id == task
         ]
-        is_operator = chat.sender in self._settings.operators
+        is_operator = self.is_operator(said)
         for resident, answer in named:
             if answer.origin.sender == chat.sender or is_operator:
                 metadata: dict[str, Json] | None = {"reason": reason} if reason else None
@@ -203,49 +226,9 @@ class RoomRequests:
         elif said.person and said.addressed:
             await self.note(said, f"There is no open task {task} of yours here.")
 
-    # People without markers.
-
-    async def plain(self, said: Said) -> None:
-        """Handles a text without a marker: an answer, a cancel, or a new request."""
-        chat, text = said.chat, said.text.strip()
-        own = self._own(said)
-        waiting = [each for each in own if each[1].waits]
-        asked = self._questions.get(chat.reply_to, "") if chat.reply_to else ""
-        replied = [each for each in waiting if each[1].task_id == asked]
-        meant = self._meant(said) if not replied else None
-        if not replied and meant is None:
-            return
-        if text.strip(" .!。！").casefold() in _CANCEL_WORDS and said.person:
-            if own:
-                target = (replied or waiting or own)[-1][1]
-                await self._cancel(said, target.origin.id, "")
-            else:
-                await self.note(said, "There is nothing to cancel.")
-            return
-        verb, _, which = text.partition(" ")
-        if verb.casefold() in _CANCEL_WORDS and chat.sender in self._settings.operators:
-            await self._cancel(said, which.strip(), "")
-            return
-        chosen = replied or waiting
-        if len(chosen) > 1:
-            names = ", ".join(each[1].origin.id for each in chosen)
-            await self.note(
-                said, f"Several tasks wait for you: {names}. Reply to one of their questions."
-            )
-        elif chosen:
-            await self._continue(said, *chosen[0], text, None)
-        elif meant is not None and text and not self.draining:  # a file alone waits for its text
-            if not said.person and not self._guard.may_say(chat.room):
-                return
-            origin = Origin(
-                channel=self._name,
-                room=chat.room,
-                sender=chat.sender,
-                id=f"m-{hashlib.sha256(chat.id.encode()).hexdigest()[:8]}",
-                message=chat.id,
-                marked=False,
-            )
-            await self._open(said, meant, origin, text, None)
+    def is_operator(self, said: Said) -> bool:
+        """Returns whether the sender may do more than others."""
+        return said.chat.sender in self._settings.operators
 
     async def note(self, said: Said, text: str) -> None:
         """Tells a person why nothing happens, in plain words."""
@@ -279,6 +262,10 @@ class RoomRequests:
             log.error("An answer could not be told", exc, task=answer.task_id)
         finally:
             self._answers.pop(answer.task_id, None)
+
+    def asked_in(self, message: str) -> str:
+        """Returns the task whose question a chat message holds, or an empty text."""
+        return self._questions.get(message, "") if message else ""
 
     def _note_question(self, task_id: str, message: str) -> None:
         self._questions[message] = task_id
@@ -318,7 +305,7 @@ class RoomRequests:
 
     def _context(self, sender: str) -> Context:
         return Context(
-            principal=f"{DIALECT}:{self._name}:{sender}",
+            principal=f"{DIALECT}:{self.name}:{sender}",
             scopes=self._settings.scopes,
             schemes=(DIALECT,),
             dialect=DIALECT,
@@ -349,7 +336,7 @@ class RoomRequests:
             await self._tell(origin, Telling(state=state, text=error.message), "")
 
     async def _tell(self, origin: Origin, telling: Telling, task_id: str) -> None:
-        said = telling.marked(origin.id) if origin.marked else telling.text
+        said = telling.marked(origin.id) if origin.marked else telling.plain
         files, reply_to = telling.files, origin.message
         await self._speaker.say(origin.room, said, files=files, task_id=task_id, reply_to=reply_to)
 

@@ -8,7 +8,7 @@ before the next one is asked for: a process that dies meanwhile hears it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from msgspec import UNSET
@@ -45,6 +45,7 @@ from dragoman.store.sent_marks import SentMarks
 
 from .loop_guard import LoopGuard
 from .met_agents import MetAgents
+from .plain_talk import PlainTalk
 from .requests import RoomRequests
 from .said import Resident, Said, is_called, resident_for
 from .shelf import FileShelf
@@ -92,10 +93,13 @@ class ChatRooms(Service):
             *(name, settings, self.speaker, self._shelf, self._guard),
             *(residents, marks, self._work),
         )
+        self._plain = PlainTalk(self.requests, self._guard)
         self.met = MetAgents(self, self._shelf, self._work)
         self._joiner = Joiner()
         self._programs: dict[str, None] = {}
         """The senders that are known to be programs."""
+        self.beside: list[Callable[[], Awaitable[None]]] = []
+        """What is closed together with the rooms."""
         self.rooms: dict[str, str] = {}
         """The ids of the rooms that were joined, by the names in the settings."""
         self.ended: asyncio.Future[DragomanError | None] | None = None
@@ -123,6 +127,8 @@ class ChatRooms(Service):
         """Leaves the channel."""
         self.requests.draining = True
         await self._work.cancel()
+        for close in self.beside:
+            await close()
         await self.channel.close()
 
     async def _enter(self) -> None:
@@ -147,8 +153,7 @@ class ChatRooms(Service):
     def _begin(self) -> None:
         self._work.spawn(self._listen())
         self._work.spawn(self.requests.resume())
-        if self._discover:
-            self._work.spawn(self._ask_around())
+        self._work.spawn(self._meet())
 
     def _end(self, why: DragomanError | None) -> None:
         if why is not None:
@@ -166,8 +171,9 @@ class ChatRooms(Service):
         else:
             self._end(None)
 
-    async def _ask_around(self) -> None:
-        for room in self.rooms.values():
+    async def _meet(self) -> None:
+        await self.met.restore()
+        for room in self.rooms.values() if self._discover else ():
             try:
                 await self.discover(room)
             except DragomanError as exc:
@@ -235,7 +241,10 @@ class ChatRooms(Service):
             self._guard.note_program(room)
         if lite is None:
             if not await self.met.hear_plain(said):
-                await self.requests.plain(said)
+                await self._plain.hear(said)
+            return
+        if lite.type == STATUS and lite.task and "state" not in lite.params:
+            await self.requests.inquire(said)
             return
         if lite.missing or not lite.known:
             await self._misunderstood(said)
@@ -267,7 +276,7 @@ class ChatRooms(Service):
             await self.requests.note(
                 said, f"Your marker has no {missing}; I read it as plain text."
             )
-            await self.requests.plain(said)
+            await self._plain.hear(said)
         else:
             await self.requests.note(said, f"A message of the type {lite.type} needs {missing}.")
 

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.log import Logger
 from dragoman.core.model import Blob
+from dragoman.dialects.lite.parts import name_of
 from dragoman.dialects.lite.splitting import TextLimit, split, split_text
 from dragoman.dialects.lite.wire import LiteMessage
 from dragoman.files import FileDoor
 from dragoman.net.chat import Channel
-
-from .telling import name_of
 
 log = Logger("lite")
 

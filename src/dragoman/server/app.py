@@ -249,6 +249,11 @@ class App(AgentRouter):
         found = (each for each in self.mounts.values() if not each.mount_point.path)
         return next((each.agent for each in found if slug(each.agent.name) == name), None)
 
+    def agent_at(self, name: str) -> Agent | None:
+        """Returns the agent that is served under a name."""
+        mount = self.mounts.get(name)
+        return mount.agent if mount is not None else self.only_agent(name)
+
     @property
     def services(self) -> list[Service]:
         """All services, those of the whole server first."""

@@ -3,26 +3,36 @@ met there are served here."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
 from dragoman.engine import Engine
-from dragoman.gateway.registry import Registry
+from dragoman.gateway.dial_ins import DialIns
+from dragoman.gateway.registry import OFFLINE, Registry
+from dragoman.gateway.room_agents import RoomAgents
+from dragoman.lite.known_agents import KnownAgents
 from dragoman.lite.rooms import ChatRooms
 from dragoman.lite.said import Resident
 from dragoman.net.chat import Cursor, FileCursor, MemoryCursor, channel_from
 from dragoman.security.server_secret import folder_of
-from dragoman.settings import ChannelSettings
+from dragoman.settings import ChannelSettings, Settings
 from dragoman.store import Store
 from dragoman.store.clock import wall_clock
+from dragoman.store.registry import Source
 from dragoman.store.sent_marks import SentMarks
 
 from .agent_mount import Shared
-from .agent_names import slug
+from .agent_names import slug, title_slug
+from .link_service import GuestMounts
 
 if TYPE_CHECKING:
+    from dragoman.agent import Agent
+
     from .app import App
 
 
@@ -33,6 +43,7 @@ def room_services(
     found = []
     for name, settings in shared.settings.channels.items():
         residents = _residents(app, name, settings)
+        meets = registry is not None if settings.meet is None else settings.meet
         rooms = ChatRooms(
             name,
             settings,
@@ -40,7 +51,16 @@ def room_services(
             SentMarks(store.sessions, wall_clock, "lite", name),
             residents=residents,
             files=shared.files,
+            discover=settings.discover and meets,
         )
+        rooms.met.known = KnownAgents(store.registry, name, title_slug)
+        if meets:
+            mounts = app if app.several else GuestMounts(app)
+            dial_ins = DialIns(
+                *(mounts, app.agent_at, registry), offline=OFFLINE, source=Source.ROOM
+            )
+            rooms.beside.append(dial_ins.close)
+            RoomAgents(rooms, dial_ins)
         found.append(rooms)
     return found
 
@@ -87,3 +107,18 @@ def _cursor(store: str, channel: str) -> Cursor:
         return MemoryCursor()
     prefix = f"{Path(store).name}." if store.startswith("sqlite:") else ""
     return FileCursor(folder / f"{prefix}{channel}.cursor")
+
+
+def run_in_rooms(agent: Agent, settings: Settings, name: str, channel: ChannelSettings) -> None:
+    """Runs an agent that is reached only in chat rooms, until it is told to stop. No port is
+    opened. Raises the error with which the channel ended."""
+    from .portless import run_without_port
+
+    # The settings may name other channels; this agent lives in one of them.
+    run_without_port(agent, replace(settings, channels={name: channel}, agents={}), _ends)
+
+
+def _ends(app: App) -> tuple[asyncio.Future[Any], dict[str, str]]:
+    rooms = app.service(ChatRooms)
+    assert rooms.ended is not None  # noqa: S101  it has started
+    return rooms.ended, {"channel": rooms.channel_name, "rooms": ",".join(rooms.settings.rooms)}

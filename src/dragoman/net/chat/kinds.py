@@ -137,3 +137,5 @@ _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     LoopbackSettings: _loopback,
     StdioSettings: _stdio,
 }
+CHAT_SCHEMES = tuple(_SCHEMES)
+"""The kinds of addresses of rooms."""
