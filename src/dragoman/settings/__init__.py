@@ -3,6 +3,7 @@ the file over the defaults."""
 
 from .agent_credentials import AgentCredentials, TokenExchangeSettings
 from .chat import AnyChannelSettings, ChannelSettings
+from .cors import Cors
 from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
@@ -32,6 +33,7 @@ __all__ = [
     "AnyChannelSettings",
     "ChannelSettings",
     "Contact",
+    "Cors",
     "EngineSettings",
     "FileSettings",
     "HostedAgent",

@@ -30,11 +30,13 @@ from dragoman.files import FileDoor
 from dragoman.files.transfer import has_files
 from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
+from dragoman.observability.metrics import Family
 from dragoman.store.interface import AdminFilter, Store
 from dragoman.store.sent_marks import OWED, SentMarks
 from dragoman.store.sessions import SessionStore
 
 from .answers import KEEP_ALIVE, LinkAnswer, round_of
+from .link_figures import LinkReporter, families
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
 from .session_routes import SessionRoutes
@@ -66,6 +68,7 @@ class AgentLinks(Service):
         clock: Callable[[], int],
         *,
         store: Store | None = None,
+        reports: Callable[[], Awaitable[Store]] | None = None,
         kept_as: str = "",
         scopes: tuple[str, ...] = (),
         message_size: int = 4 * 1024 * 1024,
@@ -76,7 +79,8 @@ class AgentLinks(Service):
         media: MediaReceiver | None = None,
     ) -> None:
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
-        not kept, and no answer is sent after a restart. Files in answers are offered for download
+        not kept, and no answer is sent after a restart. `reports` returns the open store that gets
+        the status of the links. Files in answers are offered for download
         at the door of the server, if there is one that phones reach; else they are sent with their
         content. `media` keeps the files that phones send; without it, they stay as they came."""
         self._files, self._media = files, media
@@ -85,7 +89,7 @@ class AgentLinks(Service):
         self._marks = SentMarks(sessions, clock, DIALECT, keys.agent_id)
         self.session_routes = SessionRoutes()
         self.links = {
-            server.url: OutboundLink(
+            server.label: OutboundLink(
                 server,
                 keys,
                 self._hear,
@@ -96,6 +100,12 @@ class AgentLinks(Service):
             )
             for server in servers
         }
+        self._figures = [each.figures for each in self.links.values()]
+        self._reporter: LinkReporter | None = None
+        if reports is not None:
+            self._reporter = LinkReporter(reports, lambda: self._figures)
+            for each in self._figures:
+                each.on_change = self._reporter.changed
         self._news = asyncio.Event()
         """Set when a link was opened or closed."""
         self._heard: OrderedDict[tuple[str, str, str], None] = OrderedDict()
@@ -117,6 +127,8 @@ class AgentLinks(Service):
         """Dials, and continues to send the answers that phones have not received."""
         self.ended = asyncio.get_running_loop().create_future()
         self._left = len(self.links)
+        if self._reporter is not None:
+            self._reporter.start()
         for link in self.links.values():
             self._work.spawn(self._keep(link))
         self._work.spawn(self._resume())
@@ -124,6 +136,8 @@ class AgentLinks(Service):
     async def drain(self) -> None:
         """Accepts no more requests. Answers are still sent while their tasks end."""
         self._draining = True
+        if self._reporter is not None:
+            await self._reporter.stop()
 
     async def stop(self) -> None:
         """Closes the links."""
@@ -131,6 +145,10 @@ class AgentLinks(Service):
         await self._work.cancel()
         if self._media is not None:
             await self._media.close()
+
+    def metrics(self) -> Iterable[Family]:
+        """Returns the figures of the links."""
+        return families(self._figures)
 
     async def _keep(self, link: OutboundLink) -> None:
         try:

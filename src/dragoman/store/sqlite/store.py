@@ -22,6 +22,7 @@ from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
+from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
@@ -32,6 +33,7 @@ from ..writes import Done, Draft, Input, Record, Write
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
 from .link_keys import SqliteLinkKeys
+from .link_status import SqliteLinkStatus
 from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
@@ -77,6 +79,7 @@ class SqliteStore(OutboxCalls):
         self.sessions: SessionStore = SqliteSessions(self._write, self._read, clock)
         self.registry: RegistryStore = SqliteRegistry(self._write, self._read, clock)
         self.link_keys: LinkKeyStore = SqliteLinkKeys(self._write, self._read, clock)
+        self.link_status: LinkStatusStore = SqliteLinkStatus(self._write, self._read, clock)
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")
