@@ -13,8 +13,9 @@ TOGETHER := --dist loadfile --no-loadscope-reorder
 export PYTHONDONTWRITEBYTECODE :=
 # What is set up and checked before the tests does not wait for one another.
 MAKEFLAGS += -j4
-# Proxies for the tests of deploy/, and a clock that jumps. RUNLEVEL=1 keeps them from being started.
-DEBIAN := nginx-light haproxy libfaketime
+# Proxies for the tests of deploy/, a clock that jumps, and a chat server. RUNLEVEL=1 keeps them from
+# being started.
+DEBIAN := nginx-light haproxy libfaketime ngircd
 .PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
 
 help: ## List the targets
@@ -78,7 +79,7 @@ clean: ## Remove everything the targets made
 	@touch $@
 
 .peers/.ready-all: .peers/.ready
-	@echo "Setting up the heavy ones (1.5 GB) ..."
+	@echo "Setting up the heavy ones (1.7 GB) ..."
 	@$(BIN)/python tests/interop/peers.py --all
 	@touch $@
 

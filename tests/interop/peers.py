@@ -287,6 +287,12 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
+SYNAPSE = Peer(
+    name="matrix-synapse-1.163.2",  # a Matrix homeserver, for tests/net/chat
+    pins=("matrix-synapse==1.163.2",),
+    build=_build_venv,
+    start=lambda folder: [_venv_python(folder), "-m", "synapse.app.homeserver"],
+)
 WITH_FASTAPI = _beside("fastapi-0.162.4", "fastapi==0.162.4", "uvicorn==0.54.0", "httpx==0.28.1")
 WITH_STARLETTE = _beside(
     "starlette-1.10.0", "starlette==1.10.0", "uvicorn==0.54.0", "httpx==0.28.1"
@@ -302,10 +308,10 @@ LIGHT = (
 )
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
 HEAVY = (
-    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS),
+    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS, SYNAPSE),
     *(WITH_LANGGRAPH, WITH_PYDANTIC_AI, WITH_OPENAI_AGENTS, WITH_GOOGLE_ADK, WITH_CREWAI),
 )
-"""What only `make test-full` needs: together 1.5 GB."""
+"""What only `make test-full` needs: together 1.7 GB."""
 ALL = LIGHT + HEAVY
 
 
