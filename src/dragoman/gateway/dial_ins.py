@@ -13,6 +13,7 @@ from dragoman.core.errors import DragomanError, Forbidden, PeerUnreachable
 from dragoman.core.log import Logger
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import UpstreamLimits
+from dragoman.store.registry import Source
 
 from .registry import Mounts, Registry
 from .upstream_agent import UpstreamAgent
@@ -73,12 +74,13 @@ class DialIns:
         registry: Registry | None,
         *,
         offline: float,
+        source: Source = Source.LINK,
     ) -> None:
         """`agent_at` returns the agent of a name that is served. `offline` are the seconds for
         which an agent that has left is still served, and listed as offline. Without a registry,
-        names belong to the agents that are served under them."""
+        names belong to the agents that are served under them. `source` says how they come."""
         self._server, self._agent_at, self._registry = server, agent_at, registry
-        self._offline = offline
+        self._offline, self._source = offline, source
         self._known: dict[str, _DialIn] = {}
         self._work = BackgroundWork()
 
@@ -92,7 +94,7 @@ class DialIns:
 
     async def _belongs_to_another(self, name: str, owner: str) -> bool:
         if self._registry is not None:
-            return await self._registry.belongs_to_another(name, owner)
+            return await self._registry.belongs_to_another(name, owner, self._source)
         known = self._known.get(name)
         return known.owner != owner if known is not None else self._agent_at(name) is not None
 
@@ -131,7 +133,7 @@ class DialIns:
                 return
             try:
                 if self._registry is not None:
-                    await self._registry.link(name, known.owner)
+                    await self._registry.link(name, known.owner, self._source)
                 if known.agent is None or self._agent_at(name) is not known.agent:
                     known.agent = make()
                     await self._server.add_agent(name, known.agent)
@@ -146,7 +148,7 @@ class DialIns:
             if not known.online:
                 log.info("An agent has left", agent=name)
                 if self._registry is not None:
-                    await self._registry.unlink(name, known.owner, offline=True)
+                    await self._registry.unlink(name, known.owner, self._source, offline=True)
 
     async def _remove(self, name: str, known: _DialIn) -> None:
         async with known.lock:
@@ -157,4 +159,4 @@ class DialIns:
             if known.agent is not None and self._agent_at(name) is known.agent:
                 await self._server.remove_agent(name)
             if self._registry is not None:
-                await self._registry.unlink(name, known.owner)
+                await self._registry.unlink(name, known.owner, self._source)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dragoman import settings as config
 from dragoman.agent import Agent
@@ -46,6 +46,9 @@ from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
+
+if TYPE_CHECKING:
+    from dragoman.store import Store
 
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
@@ -182,6 +185,7 @@ class App(AgentRouter):
                 links = link_service(self, shared, pool.store, self.registry)
                 if links is not None:
                     shared.services.append(links)
+                self._add_rooms(pool.store)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)
@@ -198,6 +202,7 @@ class App(AgentRouter):
                 if links is not None:
                     shared.services.append(links)
                     routes |= links.routes()
+                self._add_rooms(only.peer.store)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
             patterns |= service.patterns()
@@ -214,6 +219,14 @@ class App(AgentRouter):
         for each in self.mounts.values():
             each.check_card()
             self._publish(each)
+
+    def _add_rooms(self, store: Store) -> None:
+        """Adds the chat rooms of the settings, if there are any."""
+        if self.settings.channels:
+            from .room_service import room_services
+
+            rooms = room_services(self, self._shared, store, self.registry)
+            self._shared.services.extend(rooms)
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
@@ -241,6 +254,11 @@ class App(AgentRouter):
             return None
         found = (each for each in self.mounts.values() if not each.mount_point.path)
         return next((each.agent for each in found if slug(each.agent.name) == name), None)
+
+    def agent_at(self, name: str) -> Agent | None:
+        """Returns the agent that is served under a name."""
+        mount = self.mounts.get(name)
+        return mount.agent if mount is not None else self.only_agent(name)
 
     @property
     def services(self) -> list[Service]:

@@ -95,12 +95,8 @@ class LinkService(Service):
         )
         self.endpoint.handshake.on_refusal = self._refused
 
-        def agent_at(name: str) -> Agent | None:
-            mount = app.mounts.get(name)
-            return mount.agent if mount is not None else app.only_agent(name)
-
         mounts = app if app.several else GuestMounts(app)
-        dial_ins = DialIns(mounts, agent_at, registry, offline=said.offline)
+        dial_ins = DialIns(mounts, app.agent_at, registry, offline=said.offline)
         self.agents = LinkedAgents(self.links, dial_ins, slug, task_limit=said.task_limit)
         self.endpoint.check_claim = self.agents.check_claim
         self._looking: asyncio.Task[None] | None = None

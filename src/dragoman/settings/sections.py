@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 from .agent_credentials import AgentCredentials
+from .chat import AnyChannelSettings
 from .cors import Cors
 from .files import FileSettings
 from .policy_rule import PolicyRule
@@ -373,3 +374,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     are several."""
     mcp: dict[str, McpServer] = {}
     """`[mcp.NAME]` with `command` or `url`: the MCP servers that skills may call."""
+    channels: dict[str, AnyChannelSettings] = {}
+    """`[channels.NAME] kind = ...`: the chat services that agents live in."""

@@ -156,3 +156,5 @@ _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     StdioSettings: _stdio,
     IrcSettings: _irc,
 }
+CHAT_SCHEMES = tuple(_SCHEMES)
+"""The kinds of addresses of rooms."""

@@ -1,7 +1,7 @@
-"""A task of an agent behind a link, as far as the server has received it.
+"""A task of an agent behind a link or in a chat room, as far as we have received it.
 
-A link has no method to get a task, so the received events are kept here. Every reader of the task
-reads this log, from any position, so a broken link does not break a stream.
+Links and rooms have no method to get a task, so the received events are kept here. Every reader of
+the task reads this log, from any position, so a broken link does not break a stream.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parsed(task_id: str) -> tuple[str, str]:
     return (name, session) if mark else (task_id, task_id)
 
 
-class LinkedTask:
+class ReceivedTask:
     """The log of one task."""
 
     def __init__(self, name: str, session: str, after: int = 0) -> None:
