@@ -39,7 +39,7 @@ from .agent_names import Agents, by_name, slug
 from .agent_router import AgentRouter
 from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for
-from .heap_trimmer import HeapTrimmer
+from .process.heap_trimmer import HeapTrimmer
 from .registry.agent_index import AgentIndex
 from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
 from .registry.skill_mounts import SkillMounts

@@ -11,9 +11,9 @@ from dragoman.agent import Agent
 from dragoman.core.session import Id, Introduction
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.iat import ROLE
-from dragoman.gateway.dial_ins import DialIns
+from dragoman.gateway.arrivals.dial_ins import DialIns
+from dragoman.gateway.arrivals.sub_agents import GatewayHost
 from dragoman.gateway.registry import Registry
-from dragoman.gateway.sub_agents import GatewayHost
 from dragoman.iat.service import IatService
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.mount_point import MountPoint

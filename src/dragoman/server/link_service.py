@@ -12,8 +12,8 @@ from dragoman.agent import Agent
 from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
 from dragoman.dialects.xiaoyi.wire import PATH
-from dragoman.gateway.dial_ins import DialIns
-from dragoman.gateway.linked_agents import LinkedAgents
+from dragoman.gateway.arrivals.dial_ins import DialIns
+from dragoman.gateway.arrivals.linked_agents import LinkedAgents
 from dragoman.gateway.registry import Mounted, Registry
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.router import SOCKET

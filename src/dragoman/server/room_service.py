@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
 from dragoman.engine import Engine
-from dragoman.gateway.dial_ins import DialIns
+from dragoman.gateway.arrivals.dial_ins import DialIns
+from dragoman.gateway.arrivals.room_agents import RoomAgents
 from dragoman.gateway.registry import OFFLINE, Registry
-from dragoman.gateway.room_agents import RoomAgents
 from dragoman.lite.known_agents import KnownAgents
 from dragoman.lite.rooms import ChatRooms
 from dragoman.lite.said import Resident
