@@ -26,6 +26,7 @@ from dragoman.core.task_names import called
 from dragoman.dialects.xiaoyi.wire import RequestIn
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
+from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
 from dragoman.security.rate_limits import Meter
@@ -36,7 +37,6 @@ from .answers import KEEP_ALIVE, OWED, LinkAnswer, SentMarks, round_of
 from .link_figures import LinkReporter, families
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
-from .reconnect_policy import ReconnectPolicy
 from .session_routes import SessionRoutes
 
 log = Logger("xiaoyi")

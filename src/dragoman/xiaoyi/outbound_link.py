@@ -22,9 +22,9 @@ from dragoman.core.session import Frame, Introduction, Ping
 from dragoman.dialects.xiaoyi import XiaoYiCallee
 from dragoman.dialects.xiaoyi.signing import handshake_headers
 from dragoman.dialects.xiaoyi.wire import PATH
+from dragoman.net.reconnect_policy import ReconnectPolicy
 
 from .link_figures import LinkFigures
-from .reconnect_policy import ReconnectPolicy
 from .server_key import check_pin, pinned_context, unverified
 
 log = Logger("xiaoyi")
