@@ -13,7 +13,7 @@ from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
 from .remote_agents import RemoteAgents
-from .services import ServedPeer
+from .services.factories import ServedPeer
 
 if TYPE_CHECKING:
     from dragoman.mcp.servers import McpServers

@@ -23,7 +23,7 @@ from .agent_names import Agents, by_name
 from .app import App
 from .engines import engines_for
 from .process import tuning
-from .services import LINGER
+from .services.factories import LINGER
 
 if TYPE_CHECKING:
     from dragoman.net.http.granian_server import GranianServer

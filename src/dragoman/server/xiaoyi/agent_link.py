@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dragoman.store import Store
 
     from ..app import App
-    from ..services import ServedPeer, ServiceContext
+    from ..services.factories import ServedPeer, ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
 """The environment variables for the keys, if the settings name no others."""

@@ -22,12 +22,12 @@ from dragoman.net.server_context import ServerContext
 from dragoman.security.access_control import AccessControl
 from dragoman.store.sessions import SessionStore
 
-from .agent_mount import Shared
-from .agent_names import slug
-from .services import NoAgent
+from ..agent_mount import Shared
+from ..agent_names import slug
+from .factories import NoAgent
 
 if TYPE_CHECKING:
-    from .app import App
+    from ..app import App
 
 KEPT_AS = "-"
 """The owner of the sessions in the store: no agent can have this name."""

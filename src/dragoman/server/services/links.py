@@ -29,12 +29,12 @@ from dragoman.xiaoyi.link_figures import LinkReporter, families
 from dragoman.xiaoyi.server.handshake import LinkHandshake
 from dragoman.xiaoyi.server.links import LinkEndpoint, Links
 
-from .agent_mount import Shared
-from .agent_names import slug
-from .services import LINGER, NoAgent
+from ..agent_mount import Shared
+from ..agent_names import slug
+from .factories import LINGER, NoAgent
 
 if TYPE_CHECKING:
-    from .app import App
+    from ..app import App
 
 log = Logger("xiaoyi")
 LOOK = 1.0
