@@ -21,11 +21,11 @@ from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
 from dragoman.store.writes import resolve
 
-from . import process_tuning
 from .agent_names import Agents, by_name
 from .app import App
 from .engines import engines_for
-from .services import LINGER
+from .process import tuning
+from .services.factories import LINGER
 from .workers import current_worker, settings_of_worker, supervise
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ async def _serve(
     worker = current_worker()
     if worker is not None:
         worker.on_orphaned(lambda: resolve(stopping, None))
-    process_tuning.use_batch_scheduling()
+    tuning.use_batch_scheduling()
     await app.start()
-    process_tuning.collect_less_often()
+    tuning.collect_less_often()
     listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     if worker is not None:

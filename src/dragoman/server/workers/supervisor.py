@@ -66,7 +66,7 @@ def supervise(settings: Settings, announce: Callable[[socket.socket], None]) -> 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Worker:
+class SupervisedProcess:
     """One process, and the parent's end of the line to it."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
@@ -87,13 +87,13 @@ class Worker:
             self.process.send_signal(number)
 
 
-class Place:
+class WorkerPlace:
     """The place of one worker: its number, its socket, and the process that fills it now."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.socket: socket.socket | None = None
-        self.worker: Worker | None = None
+        self.worker: SupervisedProcess | None = None
         self.crashes = 0
         """The number of workers in a row that ended soon after their start."""
         self.start_at = 0.0
@@ -105,9 +105,9 @@ class Supervisor:
     def __init__(self, settings: Settings, folder: str) -> None:
         self._settings, self._folder = settings, folder
         self._port = settings.server.port
-        self._places = [Place(number + 1) for number in range(settings.server.workers)]
+        self._places = [WorkerPlace(number + 1) for number in range(settings.server.workers)]
         self._selector = selectors.DefaultSelector()
-        self._leaving: list[Worker] = []
+        self._leaving: list[SupervisedProcess] = []
         """The workers that are to stop because others have replaced them."""
         self._signals: list[int] = []
 
@@ -158,7 +158,7 @@ class Supervisor:
 
     # Starting.
 
-    def _start(self, place: Place) -> Worker:
+    def _start(self, place: WorkerPlace) -> SupervisedProcess:
         limits, server = self._settings.limits, self._settings.server
         if place.socket is None:
             place.socket = bind(server.host, self._port, limits=limits, shared=True)
@@ -179,11 +179,11 @@ class Supervisor:
                 start_new_session=True,  # Ctrl-C is for us
             )
         mine.setblocking(False)
-        place.worker = started = Worker(process, mine)
+        place.worker = started = SupervisedProcess(process, mine)
         self._selector.register(mine, selectors.EVENT_READ, started)
         return started
 
-    def _await_ready(self, worker: Worker) -> bool:
+    def _await_ready(self, worker: SupervisedProcess) -> bool:
         """Returns whether a worker became ready, unless we are to stop before."""
         until = worker.started_at + START
         while not worker.ready and worker.running and not self._stopping and monotonic() < until:
@@ -195,7 +195,7 @@ class Supervisor:
         for key, _ in self._selector.select(max(0.0, seconds)):
             with suppress(BlockingIOError, ConnectionError):
                 said = os.read(key.fd, 64)
-                worker: Worker | None = key.data
+                worker: SupervisedProcess | None = key.data
                 if worker is not None and said == READY:
                     worker.ready = True
                 elif worker is not None:
@@ -255,13 +255,13 @@ class Supervisor:
                 self._leave(before)
         log.info("The workers were replaced")
 
-    def _leave(self, worker: Worker) -> None:
+    def _leave(self, worker: SupervisedProcess) -> None:
         """Tells a worker to stop, and waits until it has."""
         worker.signal(signal.SIGTERM)
         self._leaving.append(worker)
         self._await_end([worker])
 
-    def _await_end(self, workers: list[Worker], *, patient: bool = True) -> None:
+    def _await_end(self, workers: list[SupervisedProcess], *, patient: bool = True) -> None:
         """Waits until these workers have stopped, but not longer than they should need. At a second
         signal, it is not `patient` any more."""
         until = monotonic() + STOP
