@@ -43,6 +43,8 @@ from .speaker import Speaker
 log = Logger("lite")
 
 DIALECT = "lite"
+HEARD = "heard"
+"""The mark of a message that was handled."""
 MOST_OWED = 100_000
 """The maximum number of tasks that are examined after a restart."""
 MOST_QUESTIONS = 10_000
@@ -73,6 +75,16 @@ class RoomRequests:
         self._questions: OrderedDict[str, str] = OrderedDict()
         """The task whose question each chat message holds."""
         self.draining = False
+
+    # Everything is handled once: a message is heard again if the process died meanwhile.
+
+    async def is_new(self, said: Said) -> bool:
+        """Returns whether a message has not been handled before, also by an earlier process."""
+        return not await self._marks.has(HEARD, *said.whose, said.chat.id)
+
+    async def note_handled(self, said: Said) -> None:
+        """Records that a message has been handled."""
+        await self._marks.add(HEARD, *said.whose, said.chat.id)
 
     # Tasks with markers.
 
@@ -238,7 +250,13 @@ class RoomRequests:
     # Answers.
 
     def _answer(
-        self, resident: Resident, ctx: Context, task_id: str, origin: Origin, *, again: bool = False
+        self,
+        resident: Resident,
+        ctx: Context,
+        task_id: str,
+        origin: Origin,
+        *,
+        again: State | None = None,
     ) -> None:
         if task_id in self._answers:
             return
@@ -295,7 +313,7 @@ class RoomRequests:
                     continue
                 origin = origin_of(task)
                 if origin is not None:
-                    self._answer(resident, ctx, task.id, origin, again=True)
+                    self._answer(resident, ctx, task.id, origin, again=task.state)
 
     # What all of them need.
 
