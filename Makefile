@@ -21,10 +21,12 @@ DEBIAN := nginx-light haproxy libfaketime ngircd
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
+# The pip that Python 3.11 brings takes twice the time, here and for the foreign clients.
 $(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check pip==26.3
 	@touch $@
 
 # What is imported is compiled then, which is less than everything.

@@ -61,6 +61,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The bindings that are served and listed on the card, in this order, or single versions of
     them (`JSONRPC/1.0`). `GRPC` enables gRPC, which is off by default: strict clients refuse a
     whole card because of one interface that is not http(s) on the card's own origin."""
+    caller_headers: tuple[str, ...] = ()
+    """The request headers that skills see in `turn.caller.headers`; those with credentials cannot
+    be chosen."""
     anonymous: tuple[str, ...] | None = None
     """Operations and skills that callers without credentials may use; None: those that the code
     names."""

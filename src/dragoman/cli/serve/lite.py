@@ -15,7 +15,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.lite.known_agents import KnownAgent, known_agents
 from dragoman.net.chat import is_chat_address, parse_chat_address
 from dragoman.server.agent_loader import load_agent
-from dragoman.server.room_service import run_in_rooms
+from dragoman.server.services.rooms import run_in_rooms
 from dragoman.settings import AnyChannelSettings, ChannelSettings
 from dragoman.store import Store
 

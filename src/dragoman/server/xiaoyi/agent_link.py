@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dragoman.store import Store
 
     from ..app import App
-    from ..services import ServedPeer, ServiceContext
+    from ..services.factories import ServedPeer, ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
 """The environment variables for the keys, if the settings name no others."""
@@ -48,7 +48,14 @@ def link_service(context: ServiceContext) -> Service | None:
         read_secret(link.access_key or Secret(env=ACCESS_KEY), f"{where} access_key"),
         read_secret(link.secret_key or Secret(env=SECRET_KEY), f"{where} secret_key"),
     )
-    engine = context.engine
+    engine, media = context.engine, None
+    # An agent elsewhere cannot open files on this machine, so it gets the links; a backend keeps
+    # its tasks itself, and its files too.
+    if isinstance(engine, Engine):
+        if link.media != "lazy" and not section.url:
+            private = context.settings.server.allow_private
+            media = MediaReceiver(context.files, link, allow_private=private)
+        engine.receive_with(media.receive if media is not None else None)
     return AgentLinks(
         context.server.peer,
         keys,
@@ -63,17 +70,11 @@ def link_service(context: ServiceContext) -> Service | None:
         reports=_store_of(engine),
         kept_as=engine.name if isinstance(engine, Engine) else "",
         scopes=link.scopes,
+        meter=context.access.meter,
         message_size=link.message_size,
         # Phones reach a public address only, and not the one that a server has on its machine.
         files=context.files if context.settings.server.public_url else None,
-        # An agent elsewhere cannot open files on this machine, so it gets the links.
-        media=None
-        if link.media == "lazy" or section.url
-        else MediaReceiver(
-            context.files,
-            link,
-            allow_private=context.settings.server.allow_private,
-        ),
+        media=media,
     )
 
 

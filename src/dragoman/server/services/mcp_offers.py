@@ -16,7 +16,7 @@ from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 if TYPE_CHECKING:
-    from .services import ServiceContext
+    from .factories import ServiceContext
 
 
 class OfferedAgents(Mapping[str, HttpAgent]):

@@ -11,9 +11,9 @@ from dragoman.agent import Agent
 from dragoman.core.session import Id, Introduction
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.iat import ROLE
-from dragoman.gateway.dial_ins import DialIns
+from dragoman.gateway.arrivals.dial_ins import DialIns
+from dragoman.gateway.arrivals.sub_agents import GatewayHost
 from dragoman.gateway.registry import Registry
-from dragoman.gateway.sub_agents import GatewayHost
 from dragoman.iat.service import IatService
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.mount_point import MountPoint
@@ -22,12 +22,12 @@ from dragoman.net.server_context import ServerContext
 from dragoman.security.access_control import AccessControl
 from dragoman.store.sessions import SessionStore
 
-from .agent_mount import Shared
-from .agent_names import slug
-from .services import NoAgent
+from ..agent_mount import Shared
+from ..agent_names import slug
+from .factories import NoAgent
 
 if TYPE_CHECKING:
-    from .app import App
+    from ..app import App
 
 KEPT_AS = "-"
 """The owner of the sessions in the store: no agent can have this name."""

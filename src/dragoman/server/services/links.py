@@ -12,8 +12,8 @@ from dragoman.agent import Agent
 from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
 from dragoman.dialects.xiaoyi.wire import PATH
-from dragoman.gateway.dial_ins import DialIns
-from dragoman.gateway.linked_agents import LinkedAgents
+from dragoman.gateway.arrivals.dial_ins import DialIns
+from dragoman.gateway.arrivals.linked_agents import LinkedAgents
 from dragoman.gateway.registry import Mounted, Registry
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.router import SOCKET
@@ -29,12 +29,12 @@ from dragoman.xiaoyi.link_figures import LinkReporter, families
 from dragoman.xiaoyi.server.handshake import LinkHandshake
 from dragoman.xiaoyi.server.links import LinkEndpoint, Links
 
-from .agent_mount import Shared
-from .agent_names import slug
-from .services import LINGER, NoAgent
+from ..agent_mount import Shared
+from ..agent_names import slug
+from .factories import LINGER, NoAgent
 
 if TYPE_CHECKING:
-    from .app import App
+    from ..app import App
 
 log = Logger("xiaoyi")
 LOOK = 1.0

@@ -15,10 +15,10 @@ from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import UpstreamLimits
 from dragoman.store.registry import Source
 
-from .registry import Mounts, Registry
-from .upstream_agent import UpstreamAgent
-from .upstream_connections import ConnectedAgent
-from .upstream_pool import RETRY_AFTER, UpstreamPool
+from ..registry import Mounts, Registry
+from ..upstream_agent import UpstreamAgent
+from ..upstream_connections import ConnectedAgent
+from ..upstream_pool import RETRY_AFTER, UpstreamPool
 
 log = Logger("gateway")
 

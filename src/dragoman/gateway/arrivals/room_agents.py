@@ -9,8 +9,8 @@ from dragoman.lite.known_agents import owner_of
 from dragoman.lite.room_agent import RoomAgent
 from dragoman.lite.rooms import ChatRooms
 
+from ..upstream_agent import UpstreamAgent
 from .dial_ins import DialIns, dialed_in_pool
-from .upstream_agent import UpstreamAgent
 
 SCHEME = "lite-room"
 """The prefix of the label that an agent has instead of an address, in the journal and for

@@ -24,8 +24,8 @@ from dragoman.iat.upstream import stop_task
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.iat import PROVED
 
+from ..upstream_agent import UpstreamAgent
 from .dial_ins import DialIns, dialed_in_pool
-from .upstream_agent import UpstreamAgent
 
 log = Logger("gateway")
 SCHEME = "iat-sub-agent"

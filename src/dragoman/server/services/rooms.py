@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
 from dragoman.engine import Engine
-from dragoman.gateway.dial_ins import DialIns
+from dragoman.gateway.arrivals.dial_ins import DialIns
+from dragoman.gateway.arrivals.room_agents import RoomAgents
 from dragoman.gateway.registry import OFFLINE, Registry
-from dragoman.gateway.room_agents import RoomAgents
 from dragoman.lite.known_agents import KnownAgents
 from dragoman.lite.rooms import ChatRooms
 from dragoman.lite.said import Resident
@@ -26,14 +26,14 @@ from dragoman.store.clock import wall_clock
 from dragoman.store.registry import Source
 from dragoman.store.sent_marks import SentMarks
 
-from .agent_mount import Shared
-from .agent_names import slug, title_slug
-from .link_service import GuestMounts
+from ..agent_mount import Shared
+from ..agent_names import slug, title_slug
+from .links import GuestMounts
 
 if TYPE_CHECKING:
     from dragoman.agent import Agent
 
-    from .app import App
+    from ..app import App
 
 
 def room_services(
@@ -112,7 +112,7 @@ def _cursor(store: str, channel: str) -> Cursor:
 def run_in_rooms(agent: Agent, settings: Settings, name: str, channel: ChannelSettings) -> None:
     """Runs an agent that is reached only in chat rooms, until it is told to stop. No port is
     opened. Raises the error with which the channel ended."""
-    from .portless import run_without_port
+    from ..portless import run_without_port
 
     # The settings may name other channels; this agent lives in one of them.
     run_without_port(agent, replace(settings, channels={name: channel}, agents={}), _ends)

@@ -15,9 +15,9 @@ from dragoman.dialects.xiaoyi.wire import CLEAR
 from dragoman.xiaoyi.server.linked_agent import LinkedAgent
 from dragoman.xiaoyi.server.links import Links
 
+from ..upstream import conversation_of
+from ..upstream_agent import UpstreamAgent
 from .dial_ins import DialIns, dialed_in_pool
-from .upstream import conversation_of
-from .upstream_agent import UpstreamAgent
 
 SCHEME = "xiaoyi-link"
 """The prefix of the label that an agent has instead of an address, in the journal and for

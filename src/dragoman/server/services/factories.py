@@ -20,7 +20,7 @@ from dragoman.security.access_control import AccessControl
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
-from .agent_names import slug
+from ..agent_names import slug
 
 GRACE = 3.0
 """The seconds that runs have to finish when the server stops."""
@@ -134,7 +134,7 @@ def _mcp(context: ServiceContext) -> Service | None:
 
 
 def _xiaoyi(context: ServiceContext) -> Service | None:
-    from .xiaoyi.agent_link import link_service
+    from ..xiaoyi.agent_link import link_service
 
     return link_service(context)
 
@@ -190,7 +190,7 @@ def _registrant(shared: SharedContext) -> Service | None:
     gateway = shared.settings.server.register
     if not gateway:
         return None
-    from .registry.registrant import Registrant
+    from ..registry.registrant import Registrant
 
     def addresses() -> dict[str, str]:
         return {

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from dragoman.core.errors import StoreUnavailable
 
-from .clock import Clock, boot_id
+from ..clock import Clock, boot_id
 from .private_files import FILE, make_folder
 
 try:

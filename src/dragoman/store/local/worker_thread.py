@@ -20,7 +20,7 @@ from msgspec import Struct
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.log import Logger
 
-from .writes import Done
+from ..writes import Done
 
 log = Logger("store")
 
