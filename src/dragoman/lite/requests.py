@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.core.task_names import LONGEST, task_id_of
+from dragoman.dialects.lite.callee import metadata_in
 from dragoman.dialects.lite.telling import Telling, current
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
@@ -99,8 +100,8 @@ class RoomRequests:
         meant = self.meant(said)
         if meant is not None and not self.draining:
             origin = self.origin(said, lite.task)
-            skill = lite.params.get("skill", "")
-            await self.open(said, meant, origin, lite.body, lite.attachments, skill)
+            about = metadata_in(lite) or {}
+            await self.open(said, meant, origin, lite.body, lite.attachments, about)
 
     async def inquire(self, said: Said) -> None:
         """Tells the state of a task to its requester, which has lost sight of it."""
@@ -154,7 +155,7 @@ class RoomRequests:
         origin: Origin,
         text: str,
         attachments: Sequence[str] | None,
-        skill: str = "",
+        about: Mapping[str, Json] = {},
     ) -> None:
         """Opens a task, unless the sender may not, or the agent has too much to do."""
         if not self._may(said.chat.sender):
@@ -165,9 +166,7 @@ class RoomRequests:
             await self._refuse(origin, TooMany(f"I work on {busy} tasks; please ask again later."))
             return
         ctx, name = self._context(said.chat.sender), task_name(origin)
-        metadata: dict[str, Json] = origin.metadata()
-        if skill:
-            metadata["skillId"] = skill
+        metadata = {**origin.metadata(), **about}
 
         async def send(parts: list[AnyPart]) -> None:
             message = _message(said, text, parts, context_id=context_of(self.name, *said.whose))
