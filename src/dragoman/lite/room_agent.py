@@ -31,7 +31,7 @@ from dragoman.core.operations import CancelTask, GetTask, Operation, R, SendMess
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.session import Call, End, Fault, Frame, Signal, Update
 from dragoman.dialects.lite.caller import LiteCaller, cancel_out, name_out
-from dragoman.dialects.lite.parts import PostedFile, posted
+from dragoman.dialects.lite.parts import PostFile, posted
 from dragoman.dialects.lite.post import Post, frame_out, post_in
 from dragoman.dialects.lite.wire import LiteMessage, parse
 from dragoman.engine.background_work import BackgroundWork
@@ -144,7 +144,7 @@ class RoomAgent:
                 exchange.settles = True
                 self._work.spawn(self._settle(exchange))
 
-    async def _files(self, said: Said, names: list[str] | None) -> tuple[PostedFile, ...]:
+    async def _files(self, said: Said, names: list[str] | None) -> tuple[PostFile, ...]:
         try:
             parts = await self._shelf.parts(said.chat, names, self._file_size)
         except DragomanError as exc:
