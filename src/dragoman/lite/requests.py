@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.core.task_names import LONGEST, task_id_of
+from dragoman.dialects.lite.callee import metadata_in
 from dragoman.dialects.lite.telling import Telling, current
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
@@ -43,6 +44,8 @@ from .speaker import Speaker
 log = Logger("lite")
 
 DIALECT = "lite"
+HEARD = "heard"
+"""The mark of a message that was handled."""
 MOST_OWED = 100_000
 """The maximum number of tasks that are examined after a restart."""
 MOST_QUESTIONS = 10_000
@@ -74,6 +77,16 @@ class RoomRequests:
         """The task whose question each chat message holds."""
         self.draining = False
 
+    # Everything is handled once: a message is heard again if the process died meanwhile.
+
+    async def is_new(self, said: Said) -> bool:
+        """Returns whether a message has not been handled before, also by an earlier process."""
+        return not await self._marks.has(HEARD, *said.whose, said.chat.id)
+
+    async def note_handled(self, said: Said) -> None:
+        """Records that a message has been handled."""
+        await self._marks.add(HEARD, *said.whose, said.chat.id)
+
     # Tasks with markers.
 
     async def task(self, said: Said) -> None:
@@ -87,8 +100,8 @@ class RoomRequests:
         meant = self.meant(said)
         if meant is not None and not self.draining:
             origin = self.origin(said, lite.task)
-            skill = lite.params.get("skill", "")
-            await self.open(said, meant, origin, lite.body, lite.attachments, skill)
+            about = metadata_in(lite) or {}
+            await self.open(said, meant, origin, lite.body, lite.attachments, about)
 
     async def inquire(self, said: Said) -> None:
         """Tells the state of a task to its requester, which has lost sight of it."""
@@ -142,7 +155,7 @@ class RoomRequests:
         origin: Origin,
         text: str,
         attachments: Sequence[str] | None,
-        skill: str = "",
+        about: Mapping[str, Json] = {},
     ) -> None:
         """Opens a task, unless the sender may not, or the agent has too much to do."""
         if not self._may(said.chat.sender):
@@ -153,9 +166,7 @@ class RoomRequests:
             await self._refuse(origin, TooMany(f"I work on {busy} tasks; please ask again later."))
             return
         ctx, name = self._context(said.chat.sender), task_name(origin)
-        metadata: dict[str, Json] = origin.metadata()
-        if skill:
-            metadata["skillId"] = skill
+        metadata = {**origin.metadata(), **about}
 
         async def send(parts: list[AnyPart]) -> None:
             message = _message(said, text, parts, context_id=context_of(self.name, *said.whose))
@@ -238,7 +249,13 @@ class RoomRequests:
     # Answers.
 
     def _answer(
-        self, resident: Resident, ctx: Context, task_id: str, origin: Origin, *, again: bool = False
+        self,
+        resident: Resident,
+        ctx: Context,
+        task_id: str,
+        origin: Origin,
+        *,
+        again: State | None = None,
     ) -> None:
         if task_id in self._answers:
             return
@@ -295,7 +312,7 @@ class RoomRequests:
                     continue
                 origin = origin_of(task)
                 if origin is not None:
-                    self._answer(resident, ctx, task.id, origin, again=True)
+                    self._answer(resident, ctx, task.id, origin, again=task.state)
 
     # What all of them need.
 

@@ -55,6 +55,9 @@ log = Logger("lite")
 
 AGAIN = 5.0
 """The seconds before another attempt to reach a service that did not answer."""
+DISCOVER_AGAIN = (30.0, 300.0, 3600.0)
+"""The seconds after which a room is asked again which agents are there. An agent that comes later
+is met when it shows its card to anybody."""
 MOST_PROGRAMS = 10_000
 _OF_PROGRAMS = frozenset((CARD, ACK, STATUS, RESULT))
 """The types that people have no reason to write."""
@@ -152,8 +155,6 @@ class ChatRooms(Service):
 
     def _begin(self) -> None:
         self._work.spawn(self._listen())
-        self._work.spawn(self.requests.resume())
-        self._work.spawn(self._meet())
 
     def _end(self, why: DragomanError | None) -> None:
         if why is not None:
@@ -163,6 +164,11 @@ class ChatRooms(Service):
 
     async def _listen(self) -> None:
         try:
+            # What is said next may belong to a task, or come from an agent, of an earlier process.
+            await self.requests.resume()
+            await self.met.restore()
+            if self._discover:
+                self._work.spawn(self._ask_around())
             async with aclosing(self.channel.hear()) as messages:
                 async for chat in messages:
                     await self._heard(chat)
@@ -171,13 +177,16 @@ class ChatRooms(Service):
         else:
             self._end(None)
 
-    async def _meet(self) -> None:
-        await self.met.restore()
-        for room in self.rooms.values() if self._discover else ():
-            try:
-                await self.discover(room)
-            except DragomanError as exc:
-                log.warning("A room cannot be asked", room=room, why=exc)
+    async def _ask_around(self) -> None:
+        """Asks all rooms which agents are there, and again later, since agents come at any time."""
+        for pause in (*DISCOVER_AGAIN, None):
+            for room in self.rooms.values():
+                try:
+                    await self.discover(room)
+                except DragomanError as exc:
+                    log.warning("A room cannot be asked", room=room, why=exc)
+            if pause is not None:
+                await asyncio.sleep(pause)
 
     async def discover(self, room: str, mention: str = "") -> None:
         """Asks which agents are in a room, or what one of them can do."""
@@ -240,8 +249,8 @@ class ChatRooms(Service):
         elif lite is None or lite.type in (DISCOVER, CARD) or not lite.known:
             self._guard.note_program(room)
         if lite is None:
-            if not await self.met.hear_plain(said):
-                await self._plain.hear(said)
+            if not await self.met.hear_plain(said) and self._plain.concerns_us(said):
+                await self._once(said, self._plain.hear)
             return
         if lite.type == STATUS and lite.task and "state" not in lite.params:
             await self.requests.inquire(said)
@@ -255,11 +264,16 @@ class ChatRooms(Service):
             case "card":
                 await self.met.hear_card(said)
             case "task":
-                await self.requests.task(said)
+                await self._once(said, self.requests.task)
             case "cancel":
-                await self.requests.cancel(said)
+                await self._once(said, self.requests.cancel)
             case _:
                 await self.met.hear(said)
+
+    async def _once(self, said: Said, handle: Callable[[Said], Awaitable[None]]) -> None:
+        if await self.requests.is_new(said):
+            await handle(said)
+            await self.requests.note_handled(said)
 
     async def _misunderstood(self, said: Said) -> None:
         """Ignores a marker that this version does not know, and tells a person why."""
