@@ -26,7 +26,7 @@ from dragoman.core.peer import Batch, Context, Peer
 from dragoman.dialects.lite.telling import TaskTeller, Telling, current
 from dragoman.store.sent_marks import SentMarks
 
-from .speaker import Speaker
+from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
@@ -75,7 +75,7 @@ class RoomAnswer:
         ctx: Context,
         task_id: str,
         origin: Origin,
-        speaker: Speaker,
+        speaker: RoomSpeaker,
         marks: SentMarks,
         *,
         again: State | None = None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import hashlib
 
+from .heard_message import HeardMessage
 from .loop_guard import LoopGuard
 from .requests import RoomRequests
-from .said import Said
 
 _CANCEL = frozenset(("cancel", "stop", "abort", "取消", "停止", "中止"))
 
@@ -18,12 +18,12 @@ class PlainTalk:
     def __init__(self, requests: RoomRequests, guard: LoopGuard) -> None:
         self._requests, self._guard = requests, guard
 
-    def concerns_us(self, said: Said) -> bool:
+    def concerns_us(self, said: HeardMessage) -> bool:
         """Returns whether a text is for an agent of ours, and not what people say to each other."""
         requests = self._requests
         return requests.meant(said) is not None or bool(requests.asked_in(said.chat.reply_to))
 
-    async def hear(self, said: Said) -> None:
+    async def hear(self, said: HeardMessage) -> None:
         """Handles a text that concerns us: an answer, a cancel, or a new request."""
         requests, chat, text = self._requests, said.chat, said.text.strip()
         own = requests.own(said)

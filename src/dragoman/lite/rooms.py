@@ -43,13 +43,13 @@ from dragoman.settings import ChannelSettings
 from dragoman.store.clock import wall_clock
 from dragoman.store.sent_marks import SentMarks
 
+from .heard_message import HeardMessage, Resident, is_called, resident_for
 from .loop_guard import LoopGuard
 from .met_agents import MetAgents
 from .plain_talk import PlainTalk
 from .requests import RoomRequests
-from .said import Resident, Said, is_called, resident_for
 from .shelf import FileShelf
-from .speaker import Speaker
+from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
@@ -90,7 +90,7 @@ class ChatRooms(Service):
         self._residents, self._discover = residents, discover
         self._work = BackgroundWork()
         self._guard = LoopGuard()
-        self.speaker = Speaker(channel, files)
+        self.speaker = RoomSpeaker(channel, files)
         self._shelf = FileShelf(channel)
         self.requests = RoomRequests(
             *(name, settings, self.speaker, self._shelf, self._guard),
@@ -208,7 +208,7 @@ class ChatRooms(Service):
         except Exception as exc:  # one message must not end the channel
             log.error("A message could not be handled", exc, room=chat.room)
 
-    def _understood(self, chat: ChatMessage, heard: LiteMessage | str) -> Said:
+    def _understood(self, chat: ChatMessage, heard: LiteMessage | str) -> HeardMessage:
         lite = heard if isinstance(heard, LiteMessage) else None
         if isinstance(heard, LiteMessage):
             mention, text = heard.mention, heard.body
@@ -226,7 +226,7 @@ class ChatRooms(Service):
                     mention, text = second, rest
         person = not chat.from_bot and chat.sender not in self._programs
         ours = bool(mention) and is_called(mention, self.channel.names)
-        return Said(
+        return HeardMessage(
             chat=chat,
             lite=lite,
             text=text,
@@ -242,7 +242,7 @@ class ChatRooms(Service):
         own = (name for each in self._residents() for name in each.names)
         return (*self.channel.names, *own)
 
-    async def _handle(self, said: Said) -> None:
+    async def _handle(self, said: HeardMessage) -> None:
         lite, room = said.lite, said.chat.room
         if said.person:
             self._guard.reset(room)
@@ -270,12 +270,14 @@ class ChatRooms(Service):
             case _:
                 await self.met.hear(said)
 
-    async def _once(self, said: Said, handle: Callable[[Said], Awaitable[None]]) -> None:
+    async def _once(
+        self, said: HeardMessage, handle: Callable[[HeardMessage], Awaitable[None]]
+    ) -> None:
         if await self.requests.is_new(said):
             await handle(said)
             await self.requests.note_handled(said)
 
-    async def _misunderstood(self, said: Said) -> None:
+    async def _misunderstood(self, said: HeardMessage) -> None:
         """Ignores a marker that this version does not know, and tells a person why."""
         lite = said.lite
         assert lite is not None  # noqa: S101  there is a marker
@@ -294,17 +296,18 @@ class ChatRooms(Service):
         else:
             await self.requests.note(said, f"A message of the type {lite.type} needs {missing}.")
 
-    async def _introduce(self, said: Said) -> None:
+    async def _introduce(self, said: HeardMessage) -> None:
         """Answers with the cards of those that are asked."""
         if said.mention:
             named = resident_for(said, self._residents(), needs_mention=True)
             asked = [named] if named is not None else []
         else:
             asked = list(self._residents())
+        if not asked or not self._guard.may_say(said.chat.room):
+            return
         for each in asked:
-            if self._guard.may_say(said.chat.room):
-                card = LiteMessage(CARD, {}, body_out(self._card(each)))
-                await self.speaker.say(said.chat.room, card, reply_to=said.chat.id)
+            card = LiteMessage(CARD, {}, body_out(self._card(each)))
+            await self.speaker.say(said.chat.room, card, reply_to=said.chat.id)
 
     def _card(self, resident: Resident) -> LiteCard:
         said, contact = self.settings, self.settings.contact
