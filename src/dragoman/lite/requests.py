@@ -28,6 +28,7 @@ from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.core.task_names import LONGEST, task_id_of
 from dragoman.dialects.lite.callee import metadata_in
+from dragoman.dialects.lite.parts import parts_in
 from dragoman.dialects.lite.telling import Telling, current
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
@@ -389,7 +390,7 @@ def _key(said: HeardMessage) -> str:
 def _message(
     said: HeardMessage, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
 ) -> Message:
-    texts: list[AnyPart] = [Text(text)] if text or not parts else []
+    texts = parts_in(text) or (() if parts else (Text(""),))
     return Message(
         message_id=_key(said)[:32],
         role=Role.USER,
