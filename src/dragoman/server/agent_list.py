@@ -37,19 +37,38 @@ class AgentList:
     """Lists the agents whose cards the caller may read, in the order of their names."""
 
     def __init__(
-        self, mounts: Mapping[str, AgentMount], index: AgentIndex, access: ServerAccess
+        self,
+        mounts: Mapping[str, AgentMount],
+        index: AgentIndex,
+        access: ServerAccess,
+        *,
+        empty: bool = True,
     ) -> None:
-        self._mounts, self._index, self._access = mounts, index, access
+        """Unless it may be `empty`, there is no list while there are no agents on it."""
+        self._mounts, self._index, self._access, self._empty = mounts, index, access, empty
         self.about: About = lambda name: {}
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Returns the routes of the list."""
         pages: dict[str, Handler] = {
-            AGENTS: self.page,
-            f"{AGENTS}/": self.page,
-            CATALOG: self.catalog,
+            AGENTS: self._if_any(self.page),
+            f"{AGENTS}/": self._if_any(self.page),
+            CATALOG: self._if_any(self.catalog),
         }
         return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
+
+    def _if_any(self, page: Handler) -> Handler:
+        if self._empty:
+            return page
+
+        @policy(Policy.OPEN)  # as both pages
+        async def found(scope: Scope, receive: Receive, send: Send) -> None:
+            if len(self._index):
+                await page(scope, receive, send)
+            else:
+                await answer(send, 404, b'{"error":"not_found"}', head=scope["method"] == "HEAD")
+
+        return found
 
     @policy(Policy.OPEN)  # it applies the policy of each card itself
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:

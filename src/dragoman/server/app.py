@@ -160,6 +160,7 @@ class App(AgentRouter):
         self.index = AgentIndex()
         """The index of the agents by the content of their cards, on a server for several."""
         self.listed: AgentList | None = None
+        self._is_online: Callable[[str], bool] = lambda name: True
         self.registry: Registry | None = None
         self._registration: RegistrationEndpoints | None = None
         patterns: dict[str, Callable[[str], bool]] = {}
@@ -170,6 +171,7 @@ class App(AgentRouter):
             if registers is not None and pool is not None:
                 self.registry = Registry(pool.store.registry, self, registers)
                 self.listed.about = self._about
+                self._is_online = self.registry.is_online
                 self._registration = RegistrationEndpoints(
                     self.registry, access, self.server, settings
                 )
@@ -186,6 +188,9 @@ class App(AgentRouter):
                 links = link_service(self, shared, pool.store, self.registry)
                 if links is not None:
                     shared.services.append(links)
+                    if self.registry is None:
+                        self.listed.about = links.agents.dial_ins.about
+                        self._is_online = links.agents.dial_ins.is_online
                 self._add_rooms(pool.store)
             for service in shared.services:
                 routes |= service.routes()
@@ -202,7 +207,10 @@ class App(AgentRouter):
                 links = link_service(self, shared, only.peer.store, None)
                 if links is not None:
                     shared.services.append(links)
-                    routes |= links.routes()
+                    self._own_access = ServerAccess(settings, shared.meter)
+                    self.listed = AgentList(self.mounts, self.index, self._own_access, empty=False)
+                    self.listed.about = links.agents.dial_ins.about
+                    routes |= {**links.routes(), **self.listed.routes()}
                 self._add_rooms(only.peer.store)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
@@ -241,9 +249,6 @@ class App(AgentRouter):
             return known
         seen = {"lastSeen": at} if (at := last_seen(mount.agent)) else {}
         return {**known, **seen, "health": health_of(mount.agent).value}
-
-    def _is_online(self, name: str) -> bool:
-        return self.registry is None or self.registry.is_online(name)
 
     def _tenants(self) -> Iterator[ServerContext]:
         """Returns the agents that have a tenant."""

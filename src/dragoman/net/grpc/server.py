@@ -63,7 +63,7 @@ class GrpcServer:
         self.server = server
         self._driver = Driver(server, GrpcCallee)
         self.agents = AgentRoutes(self._driver) if several else None
-        """The agents of a server for several, as calls name them."""
+        """The agents of a server for several, as calls name them; None: there is only one."""
         # gRPC closes idle connections by itself after `head_time`. Ours is for those it misses.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
@@ -210,6 +210,14 @@ class GrpcServer:
                 stream.position = frame.mark
         server.deadlines.waits.pop(stream.task, None)
         server.metrics.events += len(batch.entries)
+
+    @property
+    def routes(self) -> AgentRoutes:
+        """The agents as calls name them, to add some. Beside the only agent of a server there are
+        none until the first is added."""
+        if self.agents is None:
+            self.agents = AgentRoutes(self._driver, is_agent=True)
+        return self.agents
 
     async def _receive(
         self, exchange: Exchange, path: str, servicer: Servicer, counted: CountedCall
