@@ -37,7 +37,7 @@ async def which(turn: Turn):
 @agent.skill("hang", description="Until it is canceled", tags=["test"])
 async def hang(turn: Turn):
     await turn.say(str(os.getpid()))
-    await asyncio.sleep(3600)
+    await asyncio.Event().wait()
 """
 
 

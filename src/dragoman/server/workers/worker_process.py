@@ -73,6 +73,7 @@ def settings_of_worker(settings: Settings, worker: WorkerProcess) -> Settings:
         settings,
         server=replace(settings.server, register=""),
         iat=replace(settings.iat, host=""),
+        channels={},
         agents={name: replace(each, xiaoyi=None) for name, each in settings.agents.items()},
     )
 
