@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent
 from dragoman.core.card import Card, Interface
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.core.peer import Context
 from dragoman.dialects import DIALECTS
 from dragoman.files import FileDoor
 from dragoman.net.http import addresses
@@ -59,6 +60,17 @@ class Shared(Struct, frozen=True, kw_only=True):
     """The log of every call, if there is one."""
 
 
+Refusal = Callable[[Context, str, DragomanError], None]
+
+
+def _each(refusals: Sequence[Refusal]) -> Refusal:
+    def tell(ctx: Context, dialect: str, error: DragomanError) -> None:
+        for refused in refusals:
+            refused(ctx, dialect, error)
+
+    return tell
+
+
 class AgentMount:
     """An agent, and everything that serves this agent alone."""
 
@@ -85,13 +97,16 @@ class AgentMount:
         self.access = AccessControl(agent, settings, shared.meter, policies=policies, name=known_as)
         self.guarded = asked = self.access.before(peer, self.card_at)
         """What answers calls that are not recorded."""
-        auditing = None
-        if shared.audit is not None and is_agent:
-            asked = auditing = AuditingPeer(shared.audit, agent, known_as, asked, peer)
+        refusals: list[Refusal] = []
+        for records in (shared.audit, shared.log.calls) if is_agent else ():
+            if records is not None:
+                asked = recording = AuditingPeer(records, agent, known_as, asked, peer)
+                refusals.append(recording.refused)
         self.server = ServerContext(
             asked, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
-        self.server.on_refusal = auditing.refused if auditing is not None else None
+        if refusals:
+            self.server.on_refusal = _each(refusals)
         self.server.mount_point = mount_point
         self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes
