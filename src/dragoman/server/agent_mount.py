@@ -18,10 +18,10 @@ from dragoman.core.peer import Context
 from dragoman.dialects import DIALECTS
 from dragoman.files import FileDoor
 from dragoman.net.http import addresses
-from dragoman.net.http.asgi import Handler
+from dragoman.net.http.asgi import Handler, Receive, Scope, Send
 from dragoman.net.http.card_endpoint import CardEndpoint
 from dragoman.net.http.mount_point import MountPoint
-from dragoman.net.http.router import Router
+from dragoman.net.http.router import Router, no_route
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
@@ -140,6 +140,7 @@ class AgentMount:
             routes |= service.routes()
         self.routes = routes
         """The routes relative to the mount point, before their policies are applied."""
+        self.add_page()
         self._contexts = {self.server}
         """The contexts of the conversations with the agent: our own, and those of replaced agents
         whose conversations have not ended yet."""
@@ -149,6 +150,18 @@ class AgentMount:
         """Called when the card has changed, so that lists can be updated."""
         self._learn_extensions()
         agent.on_card_change.append(self._card_changed)
+
+    def add_page(self, otherwise: Handler | None = None) -> None:
+        """Shows browsers a page about the agent at its address. Other clients get what the other
+        handler sends, or that there is nothing to get."""
+        before = self.routes.get("/", {})
+        root = {method: each for method, each in before.items() if method not in ("GET", "HEAD")}
+
+        async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+            await no_route(scope, receive, send, root or None)
+
+        page = self._pages.for_browsers(otherwise or nothing)
+        self.routes["/"] = {**root, "GET": page, "HEAD": page}
 
     def _card_changed(self) -> None:
         self._learn_extensions()
