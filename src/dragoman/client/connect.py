@@ -37,6 +37,7 @@ async def connect(
     dialect: str | None = None,
     prefer: Sequence[str] = (),
     auth: Auth | str | Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
     origins: Sequence[str] = (),
     trust: Trusts | None = None,
     extensions: Sequence[str] = (),
@@ -62,7 +63,8 @@ async def connect(
     such as `a2a-0.3-rest`, a binding, or a version), and `prefer` lists those to try first.
 
     `auth` is a bearer token, headers, or an `Auth` such as `SharedSecret`. Credentials are sent to
-    the origin of `address` and to those in `origins` only. `trust` decides whether a card is
+    the origin of `address` and to those in `origins` only. So are `headers`, which go along with
+    every request. `trust` decides whether a card is
     trusted. `extensions` are activated in every call, such as `urn:dragoman:work:1`. Addresses on
     the card are called only if they are public or on the same host, or if `allow_private` is set;
     if `address` is on this machine, they may be on it too. The host of `address` must stay in the
@@ -81,7 +83,7 @@ async def connect(
     url = web_form(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
-    wallet = Wallet(auth_of(auth), origins_of(address, origins), own)
+    wallet = Wallet(auth_of(auth, headers), origins_of(address, origins), own)
     http = Http(
         limits,
         host=(typed.hostname or "").removesuffix("."),
