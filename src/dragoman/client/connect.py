@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from dragoman import spans
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
@@ -21,7 +22,7 @@ from .addresses import dialects_of, origins_of, paths_at, web_form
 from .agent import RemoteAgent
 from .cards import Cache, Finder, FoundCard, Trusts, introduced_card
 from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
-from .failover import FailoverPeer
+from .failover import FailoverPeer, TracedPeer
 from .files import Files
 from .limits import ClientLimits
 from .negotiation import choices, fits, sorted_by, transport, transports
@@ -104,7 +105,11 @@ async def connect(
             found, ways = await search.by_scheme(url, named, card, dialect or "", prefer)
         else:
             found, ways = await search.by_card(address, card, dialect or "", prefer)
-        remote = FailoverPeer(ways, found.card, limits, declared=found.declared)
+        if spans.tracer is None:
+            remote = FailoverPeer(ways, found.card, limits, declared=found.declared)
+        else:
+            remote = TracedPeer(ways, found.card, limits, declared=found.declared)
+            remote.tracer = spans.tracer
         changed = partial(search.changed, found) if found.raw else None
         yield RemoteAgent(remote, Files(http, wallet), found.url, extensions, changed)
     finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman import spans
 from dragoman.agent import Agent
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import ConfigError, DragomanError
@@ -102,6 +103,10 @@ class AgentMount:
             if records is not None:
                 asked = recording = AuditingPeer(records, agent, known_as, asked, peer)
                 refusals.append(recording.refused)
+        if spans.tracer is not None and is_agent:
+            from dragoman.observability.tracing import TracingPeer
+
+            asked = TracingPeer(spans.tracer, known_as, asked)
         self.server = ServerContext(
             asked, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )

@@ -82,6 +82,10 @@ class App(AgentRouter):
         not be served here. `registers` creates agents from the entries in the registry of the
         store, which are served too; without it there is no registry. `policy` may refuse calls,
         like the rules of the settings."""
+        if settings.tracing.enabled:
+            from dragoman.observability import tracing
+
+            tracing.set_up(settings.tracing)
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several

@@ -15,6 +15,7 @@ from .chat import AnyChannelSettings
 from .cors import Cors
 from .files import FileSettings
 from .policy_rule import PolicyRule
+from .tracing import Tracing
 from .xiaoyi import LinkSettings, XiaoYi
 
 
@@ -366,6 +367,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     xiaoyi: XiaoYi = XiaoYi()
     workspace: Space = Space()
     files: FileSettings = FileSettings()
+    tracing: Tracing = Tracing()
     policy: tuple[PolicyRule, ...] = ()
     """`[[policy]]`: what callers may do. Without any rule, everything that is not refused
     otherwise."""
