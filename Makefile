@@ -3,14 +3,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MADE := $(VENV)/.made
 READY := $(VENV)/.ready
-# More workers than two cores have: tests wait more than they work, the quick ones most of all, while
-# the others start processes that work too. tests/conftest.py orders the files.
+COMPILED := $(VENV)/.compiled
+# More workers than two cores have: tests wait more than they work (a third of a core each), though
+# they start processes that work too. tests/conftest.py orders the files.
 TOGETHER := --dist loadfile --no-loadscope-reorder
 # Every worker, server and command of the tests reads our code again; compiled once, it costs half.
 export PYTHONDONTWRITEBYTECODE :=
 # What is set up and checked before the tests does not wait for one another.
-MAKEFLAGS += -j3
+MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, and a clock that jumps. RUNLEVEL=1 keeps them from being started.
 DEBIAN := nginx-light haproxy libfaketime
 .PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
@@ -18,23 +20,31 @@ DEBIAN := nginx-light haproxy libfaketime
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-$(READY): pyproject.toml requirements.lock
+$(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check -r requirements.lock
+	@touch $@
+
+# What is imported is compiled then, which is less than everything.
+$(READY): pyproject.toml requirements.lock | $(MADE)
+	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -r requirements.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
+
+# The first collection compiles the tests and all they import; many workers would each do it anew.
+$(COMPILED): $(READY)
+	@$(BIN)/python -m pytest -q --collect-only >$@ || { cat $@; rm $@; exit 1; }
 
 setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
 demo: $(READY) ## Start agents in every dialect and a gateway, and show them talking
 	@$(BIN)/dragoman demo
 
-test: check .peers/.ready debian ## Check, then all tests, with small counts
-	@$(BIN)/python -m pytest -q -n 4 $(TOGETHER) $(ARGS)
+test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with small counts
+	@$(BIN)/python -m pytest -q -n 6 $(TOGETHER) $(ARGS)
 
-test-quick: $(READY) ## What to run before each commit: all tests that need no other process, with the smallest counts
+test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts
 	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
 
 test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
@@ -61,7 +71,8 @@ debian: ## Install what the tests use of Debian's, if this machine lets us
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 
-.peers/.ready: $(READY) tests/interop/peers.py
+# Needs nothing but pip, so it does not wait for what we need ourselves.
+.peers/.ready: tests/interop/peers.py | $(MADE)
 	@echo "Setting up the foreign clients of the tests in .peers ..."
 	@$(BIN)/python tests/interop/peers.py
 	@touch $@

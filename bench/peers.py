@@ -164,7 +164,7 @@ _A2A_JS = NodePackages("a2a-js", ("@a2a-js/sdk@1.3.0", "express@5.3.0"))
 OURS = "dragoman"
 BARE = "bare"
 BARE_POLICY = "bare-policy"
-GATEWAY, NGINX, REGISTRY = "gateway", "nginx", "registry"
+GATEWAY, NGINX, REGISTRY, LINKS = "gateway", "nginx", "registry", "links"
 SUBJECTS = {
     subject.name: subject
     for subject in (
@@ -232,6 +232,16 @@ SUBJECTS = {
             command=(ROOT / ".venv/bin/dragoman", "gateway", "--registry"),
             environment={"BENCH_OPERATOR": proxies.OPERATOR},
             in_front=proxies.registry,
+            ready="/healthz",
+        ),
+        Subject(
+            name=LINKS,
+            title="dragoman gateway with links",
+            command=(
+                *(ROOT / ".venv/bin/dragoman", "gateway", "--registry"),
+                *("--log-level", "warning"),
+            ),
+            in_front=proxies.links,
             ready="/healthz",
         ),
         Subject(

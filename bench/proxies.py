@@ -1,8 +1,13 @@
 """What stands before an agent in the bench: our gateway, and nginx as the plainest of proxies."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
+
+from dragoman.security.server_secret import secret_for
+from dragoman.store import open_store
+from dragoman.xiaoyi.keys import KeyRing
 
 
 def gateway(command: list[str], folder: Path, port: int, behind: int) -> list[str]:
@@ -24,6 +29,29 @@ def registry(command: list[str], folder: Path, port: int, behind: int) -> list[s
         '[auth.operators.callers.bench]\nsecret = { env = "BENCH_OPERATOR" }\n'
         'scopes = ["agents:admin"]\n'
     )
+    return command
+
+
+LINK_KEYS = ("bench-access-key", "bench-secret-key")
+
+
+def linked_agents(count: int = 500) -> list[str]:
+    """The ids of the agents that dial in."""
+    return [f"ag-{number:04}" for number in range(count)]
+
+
+def links(command: list[str], folder: Path, port: int, behind: int) -> list[str]:
+    """Our gateway without any agents, whose store has the keys of those that dial in."""
+    (folder / "dragoman.toml").write_text("")
+
+    async def add_keys(url: str) -> None:
+        store = open_store(url)
+        await store.open()
+        ring = KeyRing(store.link_keys, secret_for(url, os.environ))
+        await ring.keep(*LINK_KEYS, linked_agents())
+        await store.close()
+
+    asyncio.run(add_keys(command[command.index("--store") + 1]))
     return command
 
 

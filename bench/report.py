@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .peers import BARE, GATEWAY, OURS, REGISTRY, SUBJECTS
+from .peers import BARE, GATEWAY, LINKS, OURS, REGISTRY, SUBJECTS
 from .sample import Sample
 from .scenarios import CHUNKS, SCENARIOS, Scenario
 
@@ -159,6 +159,12 @@ GOALS = (
         lambda r: r.ratio(("agents-1000", REGISTRY), ("agents-10", REGISTRY)),
         at_least=False,
     ),
+    Goal(
+        "heartbeats missed, with 500 agents linked and a task every second on each",
+        0,
+        lambda r: r.median("links-500", LINKS, "missed"),
+        at_least=False,
+    ),
 )
 
 
@@ -254,6 +260,7 @@ def _columns(scenario: Scenario, subjects: dict[str, list[Sample]]) -> list[Colu
         Column("CPU s", "start_cpu_seconds"),
         Column("wall s", "start_seconds"),
         Column("KiB", "kib"),
+        Column("missed", "missed"),
     ]
     taken = [sample for samples in subjects.values() for sample in samples]
     return [c for c in columns if any(getattr(s, c.field) is not None for s in taken)]

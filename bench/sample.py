@@ -28,6 +28,8 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     kib: float | None = None
     start_seconds: float | None = None
     start_cpu_seconds: float | None = None
+    # Heartbeats that nobody answered, and links that were lost.
+    missed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

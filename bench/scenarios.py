@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
+from .link_load import links
 from .load import Connection, Exchange, connections, drive
-from .peers import BARE, BARE_POLICY, GATEWAY, NGINX, OURS, REGISTRY, Server
+from .peers import BARE, BARE_POLICY, GATEWAY, LINKS, NGINX, OURS, REGISTRY, Server
 from .registry_load import searches
 from .sample import CONNECTIONS, SETTLE, Pace, Sample, sample_of, timed
 from .wire import (
@@ -341,6 +342,14 @@ SCENARIOS = {
                 (REGISTRY,),
             )
             for count in (10, 1000)
+        ),
+        Scenario(
+            "links-500",
+            "Task every second on each of 500 XiaoYi links, on SQLite, and the memory of a link",
+            links(500),
+            (LINKS,),
+            store="sqlite",
+            unit="task",
         ),
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),

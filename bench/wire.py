@@ -85,10 +85,12 @@ def text_of(artifact: Artifact) -> str:
 class Requests:
     """Ready-made HTTP requests for one server; only the numbers and the text are filled in."""
 
-    def __init__(self, words: Words, port: int, *, stream_skill: str | None) -> None:
+    def __init__(
+        self, words: Words, port: int, *, stream_skill: str | None, path: str = "/"
+    ) -> None:
         self._words = words
         self._head = (
-            f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
             "Accept: %s\r\nA2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n%s"
         )
         self._stream_skill = stream_skill

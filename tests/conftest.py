@@ -26,13 +26,30 @@ httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
 gc.disable()  # until all tests are collected: nothing that is made before then is garbage
 
-LONG = ("tests/install/", "tests/crash/", "tests/interop/", "tests/hostile/", "tests/iat/")
-"""Files that take longest begin first, so that no worker is left alone with one at the end."""
+LONG = (
+    "tests/hostile/test_edge.py",
+    "tests/crash/",
+    "tests/gateway/test_kill",
+    "tests/install/",
+    "tests/cli/",
+    "tests/interop/",
+    "tests/iat/",
+)
+"""What takes longest begins first, what waits most before what works most; then all other files
+with slow tests; last the quick ones, so that no worker is alone with a long file at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps the order of everything else."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+
+    def place(item: pytest.Item) -> int:
+        for number, start in enumerate(LONG):
+            if item.nodeid.startswith(start):
+                return number
+        return len(LONG) + (item.path not in slow)
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

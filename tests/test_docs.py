@@ -8,12 +8,10 @@ import importlib.util
 import inspect
 import io
 import json
-import logging
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -89,18 +87,7 @@ async def perform(block: Block, space: dict[str, Any], folder: Path) -> None:
         await result
 
 
-@pytest.fixture
-def logging_restored() -> Iterator[None]:
-    """`create_app` takes over the log, as a server should; here it must give it back."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 @pytest.mark.slow  # starts processes
-@pytest.mark.usefixtures("logging_restored")
 @pytest.mark.parametrize("page", RUN, ids=name)
 async def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from dragoman.core.errors import CardUntrusted
 from dragoman.dialects.a2a.cards import documents, signatures
 from dragoman.dialects.a2a.cards.canonical import document_in
 from dragoman.security.card_trust import Trust
-from interop.peers import A2A_SDK, A2A_SDK_0_3_SIGNING, Peer, PeerUnavailable
+from interop.peers import A2A_SDK, A2A_SDK_0_3, Peer, PeerUnavailable
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 
@@ -94,7 +94,7 @@ def test_the_verifiers_of_both_sdks_take_the_card_as_it_is_served(
         for change in ({"name": "Another"}, {"url": "https://evil.example/"})
     ]
     keys = [jwk(public(key("good")))]
-    for peer in (A2A_SDK, A2A_SDK_0_3_SIGNING):
+    for peer in (A2A_SDK, A2A_SDK_0_3):
         told = asked(tmp_path, peer, do="verify", keys=keys, cards=[*shown, *changed])
         # Readers of 1.0 do not look at `url`.
         url = "ok" if peer is A2A_SDK else REFUSED
@@ -111,9 +111,7 @@ async def test_we_take_what_the_sdk_of_0_3_signs(tmp_path: Path, alg: str) -> No
     trust = Trust("require", keys=[public(said)], clock=lambda: NOW)
     for card in (CARD, RICH):
         document = document_in(documents.merged(card))
-        got = asked(
-            tmp_path, A2A_SDK_0_3_SIGNING, do="sign", card=document, key=jwk(said), header=header
-        )
+        got = asked(tmp_path, A2A_SDK_0_3, do="sign", card=document, key=jwk(said), header=header)
         verdict = await trust.check(got, ORIGIN)
         assert (verdict.proved, verdict.form, verdict.versions) == (True, "0.3-sdk", ("0.3",))
         old = tuple(each for each in card.interfaces if each.version == "0.3")
@@ -128,7 +126,7 @@ async def test_we_take_what_the_sdk_of_0_3_signs(tmp_path: Path, alg: str) -> No
 def test_without_the_forms_of_the_sdks_they_refuse_us(tmp_path: Path) -> None:
     """What docs/guide/cards.md says of it; should the SDKs mend it, the page must change."""
     made = signatures.signed(CARD, signatures.key_in(key("good")), compatible=False)
-    for peer in (A2A_SDK, A2A_SDK_0_3_SIGNING):
+    for peer in (A2A_SDK, A2A_SDK_0_3):
         told = asked(
             tmp_path,
             peer,

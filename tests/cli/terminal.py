@@ -45,6 +45,11 @@ class Terminal:
         self._read(lambda: words in self.text, seconds)
         assert words in self.text, self.text
 
+    def count(self, words: str) -> int:
+        """How often these words are on the screen by now."""
+        self._read(lambda: not select.select([self._handle], [], [], 0)[0], 120)
+        return self.text.count(words)
+
     def ends(self, seconds: float = 120) -> int:
         """The exit code."""
         self._read(lambda: self.process.poll() is not None, seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from cli.run import ENVIRON, dragoman
 from dragoman import __version__
+from dragoman.cli import EXAMPLES, build, main
 from dragoman.core.errors import ConfigError
 from dragoman.settings import load
 
@@ -96,3 +98,55 @@ def test_flags_beat_variables_beat_the_file_beats_the_code(tmp_path: Path) -> No
     assert (found.server.grpc_port, found.limits.stall) == (8421, 1.5)
     with pytest.raises(ConfigError, match="DRAGOMAN_SERVER_PORT"):
         load(None, {"DRAGOMAN_SERVER_PORT": "many"})
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "DRAGOMAN_SERVER_PROT",
+            "DRAGOMAN_SERVER_PROT is no setting; did you mean DRAGOMAN_SERVER_PORT?",
+        ),
+        ("DRAGOMAN_LIMITS_BODYSIZE", "did you mean DRAGOMAN_LIMITS_BODY_SIZE?"),
+        ("DRAGOMAN_SERVER_XYZZY", "keys of [server] are: host, port"),
+    ],
+)
+def test_a_misspelt_variable_is_explained(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(None, {name: "1"})
+
+
+def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "dragoman.toml"
+    path.write_text('[iat]\nsecret = {env = "DRAGOMAN_IAT_SHARED"}\n')
+    environ = {"DRAGOMAN_IAT_SHARED": "x", "DRAGOMAN_SECRET_KEY": "x", "DRAGOMAN_AGENT": "a.py"}
+    environ |= {"DRAGOMAN_XIAOYI_AK": "x", "DRAGOMAN_XIAOYI_SK": "x", "DRAGOMAN_CONFIG_DIR": "x"}
+    load(None, environ, path)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [(asked, line) for asked, lines in EXAMPLES.items() for line in lines.split("\n") if line],
+    ids=lambda value: value if " " in value else "",
+)
+def test_every_example_of_a_help_text_can_be_typed(asked: str, line: str) -> None:
+    program, *words = shlex.split(line)
+    assert program == "dragoman"
+    assert words[0] == asked or not asked
+    build(words[0]).parse_args(words, print_error=False, exit_on_error=False)
+
+
+def test_a_help_text_ends_with_examples_and_names_short_flags(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def help_of(*words: str) -> tuple[str, str]:
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        about, _, examples = capsys.readouterr().out.partition("Examples:")
+        return about, examples
+
+    for words in ((), ("send",), ("serve",), ("tasks", "list")):
+        assert f"dragoman {words[0] if words else 'demo'}" in help_of(*words)[1]
+    for command, flags in (("serve", "-p -c -r -l"), ("send", "-f -d -s -t -c -o -j")):
+        shown = help_of(command)[0]
+        assert [flag for flag in flags.split() if f" {flag} " not in shown] == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -14,6 +16,18 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.slow  # starts processes
 
+TWICE = """
+
+@agent.skill("echo")
+async def again(turn: Turn) -> str:
+    return ""
+"""
+STARS = """
+
+@agent.skill("stars")
+async def stars(turn: Turn, *args: str) -> str:
+    return ""
+"""
 HEADERS = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
 
@@ -90,12 +104,19 @@ def test_a_task_outlives_its_process(home: Path) -> None:
         ("two.py", AGENT + "\nother = Agent('y')\n", "several agents (agent, other)"),
         ("two.py:third", AGENT, "no agent called 'third' (agents in it: agent)"),
         ("json.py", "x = 1\n", "has no Agent"),
+        ("twice.py", AGENT + TWICE, "twice.py:18: There are two skills `echo`"),
+        ("stars.py", AGENT + STARS, "stars.py:18: Skill `stars`: *args"),
+        ("uses.py", "import own_module\n", "own_module.py:2: ZeroDivisionError"),
+        ("lacks.py", "import lacking\n", "lacking.py:1: ModuleNotFoundError"),
+        ("calls.py", "import json\njson.loads('{')\n", "calls.py:2: JSONDecodeError"),
     ],
     ids=lambda value: str(value)[:12],
 )
 def test_a_wrong_file_is_explained(home: Path, file: str, text: str | None, says: str) -> None:
     if text is not None:
         (home / file.partition(":")[0]).write_text(text)
+    (home / "own_module.py").write_text("x = 1\ny = x / 0\n")
+    (home / "lacking.py").write_text("import no_such_module\n")
     ended = dragoman("serve", file, "--port", "0", cwd=home)
     assert ended.returncode == 2
     assert says in ended.stderr
@@ -132,7 +153,21 @@ def test_a_port_in_use_is_explained(home: Path) -> None:
         ended = dragoman("serve", "agent.py", "--port", str(server.port), cwd=home)
         assert ended.returncode == 2
         assert f"Port {server.port} is in use" in ended.stderr
-        assert f"--port {server.port + 1}" in ended.stderr
+        assert re.search(r"--port \d+$", ended.stderr.strip())
+
+
+def test_the_port_that_is_suggested_is_free_and_not_the_one_of_grpc(home: Path) -> None:
+    """Both would be taken as soon as the suggestion is followed."""
+    with serving("agent.py", "--store", "memory:", cwd=home) as server, socket.socket() as other:
+        taken = server.port + 2
+        with suppress(OSError):  # then it is taken by someone else, which is as good
+            other.bind(("127.0.0.1", taken))
+            other.listen()
+        options = ("--port", str(server.port), "--grpc-port", str(server.port + 1))
+        ended = dragoman("serve", "agent.py", *options, cwd=home)
+    suggested = re.search(r"--port (\d+)$", ended.stderr.strip())
+    assert suggested, ended.stderr
+    assert int(suggested[1]) not in (server.port + 1, taken)
 
 
 def test_settings_come_from_flags_variables_and_the_file(home: Path) -> None:

@@ -216,6 +216,19 @@ def test_ctrl_c_cancels_the_task_at_the_server(server: Served, tmp_path: Path) -
     assert state(server, task, tmp_path) == "TASK_STATE_CANCELED"
 
 
+def test_ctrl_c_at_a_question_cancels_the_task_at_the_server(
+    server: Served, tmp_path: Path
+) -> None:
+    with terminal("send", server.url, "Oslo", "--skill", "trip", cwd=tmp_path) as screen:
+        screen.until("How many days in Oslo?\n?")
+        screen.interrupt()
+        assert screen.ends() == 130
+        assert "Canceling" in screen.text
+    listed = dragoman("tasks", "list", server.url, "--json", cwd=tmp_path)
+    newest = json.loads(listed.stdout)["tasks"][0]
+    assert newest["status"]["state"] == "TASK_STATE_CANCELED"
+
+
 def test_ctrl_c_while_watching_leaves_the_task_alone(server: Served, tmp_path: Path) -> None:
     begun = dragoman("send", server.url, "x", "--skill", "long", "--no-wait", cwd=tmp_path)
     task = begun.stdout.strip()
@@ -262,6 +275,39 @@ def test_a_chat_with_questions_approvals_files_and_commands(server: Served, tmp_
     kept = tmp_path / "config" / "chat_history"
     assert "two boxes" in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_a_command_at_a_question_of_a_chat_is_not_the_answer(
+    server: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "note.txt").write_text("hi")
+    with terminal("chat", server.url, "--skill", "trip", cwd=tmp_path) as screen:
+        screen.type("Oslo\n")
+        screen.until("How many days in Oslo?\n?")
+        screen.type("/skill\n")
+        screen.until("* trip")
+        screen.until("order")  # the whole list, and then the question again
+        wait_until(lambda: screen.count("How many days in Oslo?") == 2)
+        screen.type("/file note.txt\n")
+        screen.until("note.txt will be attached")
+        wait_until(lambda: screen.count("How many days in Oslo?") == 3)
+        screen.type("1\n")
+        screen.until("Day 1 in Oslo: arrive and walk.")
+        screen.type("/skill order\n")
+        screen.type("a box\n")
+        screen.until("[y/n]")
+        screen.type("/cancel\n")
+        screen.until("canceled")
+        screen.type("/skill report\n")
+        screen.type("go\n")
+        screen.until("/save DIR keeps files.")
+        assert "--save" not in screen.text
+        screen.type("/quit\n")
+        assert screen.ends() == 0
+    listed = dragoman("tasks", "list", server.url, "--json", cwd=tmp_path)
+    tasks = json.loads(listed.stdout)["tasks"]
+    states = [each["status"]["state"].removeprefix("TASK_STATE_") for each in tasks[:3]]
+    assert states == ["COMPLETED", "CANCELED", "COMPLETED"]
 
 
 def test_a_chat_through_a_pipe_says_line_after_line(server: Served, tmp_path: Path) -> None:

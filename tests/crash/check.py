@@ -83,10 +83,19 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
         for task_id, body in db.execute("SELECT task_id, log FROM task WHERE log IS NOT NULL"):
             found[task_id].entries += unpack_piece(body)
             found[task_id].brief = True
-        pieces = "SELECT task_id, seq, final, body FROM piece ORDER BY task_id, seq"
-        for task_id, seq, final, body in db.execute(pieces):
-            found[task_id].entries += unpack_piece(body)
-            assert not final or seq > 1, "who ends in the first write has the log in the row"
+        pieces = {
+            n: (previous, body)
+            for n, previous, body in db.execute("SELECT n, previous, body FROM piece")
+        }
+        for task_id, last in db.execute("SELECT task_id, last_piece FROM task"):
+            log: list[bytes] = []
+            while last:
+                last, body = pieces.pop(last)  # a piece belongs to one task
+                log.append(body)
+            for body in reversed(log):
+                found[task_id].entries += unpack_piece(body)
+            assert not log or not found[task_id].brief, "a brief task has its log in its row"
+        assert not pieces, "pieces of no task"
         for task_id, body in db.execute("SELECT task_id, body FROM frozen"):
             found[task_id].frozen = unpack_task(body)
         for task_id, key, value in db.execute("SELECT task_id, key, value FROM record ORDER BY n"):

@@ -61,7 +61,7 @@ def _ignore(error: Exception | None) -> None:
 
 
 def fence() -> None:
-    """The claim is not asked for, the log simply grows, and the index that backs it up is gone."""
+    """The claim is not checked, the log simply grows, and the trigger behind it is gone."""
     own_append = SqliteWriter.append
     own_migrate = migrations.migrate
 
@@ -90,7 +90,7 @@ def fence() -> None:
 
     def opened(connection: Any, path: str, steps: Any) -> None:
         own_migrate(connection, path, steps)
-        connection.execute("DROP TRIGGER IF EXISTS piece_one_end")
+        connection.execute("DROP TRIGGER task_one_end")
 
     _put(rules, "append", appended)
     _put(SqliteWriter, "append", append)

@@ -162,9 +162,10 @@ def test_a_new_project_answers_and_passes_its_test(empty: Environment, tmp_path:
     made = empty.run("dragoman", "new", "my-agent", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     folder = tmp_path / "my-agent"
-    test = "import test_agent; test_agent.test_it_shouts()"
-    done = empty.run("python", "-c", test, cwd=folder)
+    done = empty.run(*pip(empty.folder), "install", "-q", "-e", ".[dev]", cwd=folder)
     assert done.returncode == 0, done.stderr
+    done = empty.run("python", "-m", "pytest", "-q", cwd=folder)
+    assert done.returncode == 0, done.stdout
     with empty.serving("agent.py", folder) as address:
         done = empty.run("dragoman", "send", address, "hello", cwd=folder)
         assert "HELLO" in done.stdout, done.stderr

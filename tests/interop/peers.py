@@ -13,13 +13,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PEERS = Path(__file__).resolve().parents[2] / ".peers"
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / ".peers"
 NODE_AT_LEAST = 20
 TOGETHER = 3
 """How many are built at a time: each waits for the network now and then."""
@@ -132,6 +134,13 @@ def _start_node(_: Path) -> list[str]:
     return [_tool("node"), "--input-type=module"]
 
 
+def _beside(name: str, *pins: str) -> Peer:
+    """A framework together with what we depend on, as its users install them. Our own code is not
+    installed there: those who run a script put `src/` on its path."""
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return Peer(name=f"with-{name}", pins=(*pins, *ours), build=_build_venv, start=_start_python)
+
+
 A2A_SDK = Peer(
     name="a2a-sdk-1.3.0",
     # What shapes the bytes is pinned beside the SDK; the rest may move.
@@ -147,20 +156,15 @@ A2A_SDK = Peer(
     start=_start_python,
 )
 A2A_SDK_0_3 = Peer(
-    name="a2a-sdk-0.3.26",
+    name="a2a-sdk-0.3.26-all",
     # The last of its line. Its generated code asks for nothing newer than these.
     pins=(
-        "a2a-sdk[grpc,http-server]==0.3.26",
+        "a2a-sdk[grpc,http-server,signing]==0.3.26",
         "httpx==0.28.1",
         "pydantic==2.14.3",
+        "pyjwt==2.15.1",
         "uvicorn==0.54.0",
     ),
-    build=_build_venv,
-    start=_start_python,
-)
-A2A_SDK_0_3_SIGNING = Peer(
-    name="a2a-sdk-0.3.26-signing",  # what its signer and verifier need, and no more
-    pins=("a2a-sdk[signing]==0.3.26", "pydantic==2.14.3", "pyjwt==2.15.1"),
     build=_build_venv,
     start=_start_python,
 )
@@ -183,9 +187,18 @@ FASTA2A = Peer(
     start=_start_python,
 )
 PYTHON_A2A = Peer(
-    name="python-a2a-0.5.10",
-    pins=("python-a2a==0.5.10", "requests==2.34.2", "aiohttp==3.14.5"),
-    build=_build_venv,
+    name="python-a2a-0.5.10-alone",  # all that it asks for are 70 packages, LangChain among them
+    pins=(
+        "python-a2a==0.5.10",
+        "aiohttp==3.14.5",
+        "fastapi",
+        "flask",
+        "httpx==0.28.1",
+        "pydantic==2.14.3",
+        "requests==2.34.2",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_alone,
     start=_start_python,
 )
 QWENPAW = Peer(
@@ -274,9 +287,24 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
-LIGHT = (A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, PYTHON_A2A, QWENPAW, GO, FASTA2A, A2A_SDK_0_3_SIGNING)
+WITH_FASTAPI = _beside("fastapi-0.162.4", "fastapi==0.162.4", "uvicorn==0.54.0", "httpx==0.28.1")
+WITH_STARLETTE = _beside(
+    "starlette-1.10.0", "starlette==1.10.0", "uvicorn==0.54.0", "httpx==0.28.1"
+)
+WITH_LANGGRAPH = _beside("langgraph-1.2.20", "langgraph==1.2.20", "langchain-core==1.7.2")
+WITH_PYDANTIC_AI = _beside("pydantic-ai-2.66.0", "pydantic-ai-slim==2.66.0")
+WITH_OPENAI_AGENTS = _beside("openai-agents-0.24.0", "openai-agents==0.24.0")
+WITH_GOOGLE_ADK = _beside("google-adk-2.13.0", "google-adk==2.13.0", "google-genai==2.34.0")
+WITH_CREWAI = _beside("crewai-1.15.30", "crewai==1.15.30")
+LIGHT = (
+    *(A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, QWENPAW, PYTHON_A2A, GO, FASTA2A),
+    *(WITH_FASTAPI, WITH_STARLETTE),
+)
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
-HEAVY = (AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS)
+HEAVY = (
+    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS),
+    *(WITH_LANGGRAPH, WITH_PYDANTIC_AI, WITH_OPENAI_AGENTS, WITH_GOOGLE_ADK, WITH_CREWAI),
+)
 """What only `make test-full` needs: together 1.5 GB."""
 ALL = LIGHT + HEAVY
 

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.core.log import Logger
 from dragoman.observability import log as logs
-from dragoman.observability.log import Bridge, Log
+from dragoman.observability.log import AgentLog, Bridge, HostLog, Log, set_up
 
 
 def written(log: Log, reader: int) -> str:
@@ -85,6 +85,41 @@ def test_a_line_of_ours_reads_the_same_in_the_standard_log(
     assert record.getMessage() == 'Something is odd task="a b"'
     assert (record.name, record.levelname) == ("dragoman.engine", "DEBUG")
     assert record.funcName == "test_a_line_of_ours_reads_the_same_in_the_standard_log"
+
+
+def test_a_program_that_logs_by_itself_keeps_its_handlers_and_gets_our_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    with caplog.at_level(logging.INFO, "dragoman"):
+        log = set_up("info")  # pytest is a program with handlers of its own
+        assert (root.handlers, root.level) == before
+        assert isinstance(log, HostLog)
+        log.debug("hidden")
+        log.info("started", url="http://x/")
+        try:
+            raise ValueError("no")
+        except ValueError as exc:
+            AgentLog(log, "desk").error("crash", exc, error="abc")
+    started, crash = caplog.records
+    assert (started.name, started.getMessage()) == ("dragoman", "started url=http://x/")
+    assert crash.getMessage() == "crash agent=desk error=abc"
+    assert crash.exc_info is not None
+    assert isinstance(crash.exc_info[1], ValueError)
+
+
+def test_a_program_that_set_up_no_logging_finds_our_lines_on_stderr(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = pipe
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    log = HostLog("info", fd=writer)
+    log.info("started", url="http://x/")
+    log.error("crash", ValueError("no"))
+    started, crash = written(log, reader).splitlines()
+    assert started.endswith("info started url=http://x/")
+    assert "ValueError: no" in crash
 
 
 def test_no_text_from_outside_can_forge_a_line_or_a_field(bridged: Callable[[], str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.core.errors import StoreUnavailable
-from dragoman.core.events import Opened, StateChanged
+from dragoman.core.events import Opened, Stamped, StateChanged
 from dragoman.core.model import Hook, State
 from dragoman.store import Store, open_store
 from dragoman.store.codec import pack
@@ -371,3 +371,34 @@ async def test_a_file_of_layout_10_gives_what_it_hid_to_its_only_agent(
                 assert await fixture.store.find_key(scope, key) == (key, b"\x00")
         hidden = Scope("", "alice", "desk" if len(agents) == 1 else "")
         assert (await fixture.store.row(hidden, "t-")).hidden is True
+
+
+async def test_a_file_of_layout_13_keeps_its_logs(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrations.migrate(connection, str(path), migrations.scripts()[:13])
+    logs: dict[str, tuple[Stamped, ...]] = {}
+    fixture = _fixture(tmp_path)
+    for name, count in (("t1", 1), ("t2", 3), ("t3", 2)):
+        first = fixture.draft(name).entries
+        pieces = [first, *(fixture.stamp(name, WORKING) for _ in range(count - 1))]
+        for piece in pieces:
+            connection.execute(
+                "INSERT INTO piece VALUES (?, ?, 0, ?)", (name, piece[0].seq, pack(piece))
+            )
+        logs[name] = tuple(entry for piece in pieces for entry in piece)
+        connection.execute(
+            "INSERT INTO task VALUES (?, ?, '', 'alice', 'desk', 'plan', 'a2a-1.0', 'working',"
+            " ?, 1, 1, 'w1', 'token', 1, 1, 0, 1, 0, 0, '', '', 0, 0, 0, NULL, NULL, NULL, 0)",
+            (name, f"c-{name}", len(logs[name])),
+        )
+    connection.close()
+    async with _fixture(tmp_path) as after:
+        for name, log in logs.items():
+            assert tuple(await after.log(name)) == log
+        claim = (await after.store.row(ALICE, "t2")).claim
+        after.folds = fixture.folds
+        await after.append(after.write(claim, WORKING))
+        found = await after.store.read(ALICE, "t2", len(logs["t2"]) - 1, 9)
+        assert [entry.seq for entry in found.entries] == [4, 5]
+        assert tuple(await after.log("t2"))[:-1] == logs["t2"]

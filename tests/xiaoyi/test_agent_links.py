@@ -18,6 +18,7 @@ from dragoman import Agent, Turn
 from dragoman.core.model import Blob
 from dragoman.engine import Engine, EngineSettings
 from dragoman.files import FileDoor
+from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.security.authorization import AuthorizingPeer
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Rates, Settings
@@ -25,7 +26,6 @@ from dragoman.store import open_store
 from dragoman.store.clock import wall_clock
 from dragoman.xiaoyi.agent_links import AgentLinks
 from dragoman.xiaoyi.outbound_link import LinkEnded, LinkRefused, LinkServer, SigningKeys
-from dragoman.xiaoyi.reconnect_policy import ReconnectPolicy
 from waiting import until
 from xiaoyi.phone import AGENT, AK, SK, PhoneServer, phone_server, text_of
 

@@ -40,6 +40,7 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Message, State, Status, Task
 from dragoman.core.peer import Batch, Context
 from dragoman.core.task_names import name_of
+from dragoman.store.interface import Store
 
 from .answers import AnswerStory, WrongAnswer, checked, fitting, page, state_in
 from .fallback import FallbackTasks
@@ -107,6 +108,10 @@ class BackendPeer:
         if not set(self._functions) >= OWN:
             await self._kept.open()
         await _done(self._on_start)
+
+    async def open_store(self) -> Store:
+        """Returns the store for what the functions do not keep, and opens it if necessary."""
+        return await self._kept.open()
 
     async def stop(self, grace: float) -> None:
         """Calls the author's `stop`, which closes what `start` opened."""

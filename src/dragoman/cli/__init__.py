@@ -45,6 +45,71 @@ COMMANDS = {
 in the module of its name."""
 
 
+EXAMPLES = {
+    "": """
+dragoman demo
+dragoman new my-agent
+dragoman serve agent.py
+dragoman send http://127.0.0.1:8420 hello
+""",
+    "serve": """
+dragoman serve agent.py
+dragoman serve agent.py --reload -p 9000
+dragoman serve travel=travel.py weather=weather.py:agent --store memory:
+""",
+    "gateway": """
+dragoman gateway
+dragoman gateway agents.toml --watch -p 8500
+dragoman gateway status --url http://127.0.0.1:8420
+""",
+    "agents": """
+dragoman agents list --url http://127.0.0.1:8420
+dragoman agents add alpha http://127.0.0.1:9001 --url http://127.0.0.1:8420
+""",
+    "new": """
+dragoman new my-agent
+""",
+    "send": """
+dragoman send http://127.0.0.1:8420 "Three days in Kyoto"
+dragoman send agent.example.com "Sum this up" -f report.pdf -o results
+dragoman send agent.example.com -s plan -d '{"city": "Kyoto"}' --json
+""",
+    "chat": """
+dragoman chat http://127.0.0.1:8420
+dragoman chat iat+ws://agent.example.com/iat/ws --to travel
+""",
+    "card": """
+dragoman card http://127.0.0.1:8420
+dragoman card validate card.json
+dragoman card verify agent.example.com --key trusted.jwk
+""",
+    "tasks": """
+dragoman tasks list http://127.0.0.1:8420 --state input-required
+dragoman tasks watch http://127.0.0.1:8420 TASK
+""",
+    "hooks": """
+dragoman hooks set http://127.0.0.1:8420 TASK https://hooks.example.com/a2a
+""",
+    "listen": """
+dragoman listen -p 9000
+""",
+    "login": """
+dragoman login agent.example.com
+""",
+    "doctor": """
+dragoman doctor http://127.0.0.1:8420
+dragoman doctor agent.example.com --only 'card.*' -v
+""",
+    "bench": """
+dragoman bench http://127.0.0.1:8420 --count 1000
+""",
+    "approvals": """
+dragoman approvals list --store sqlite:///dragoman.db
+""",
+}
+"""Command lines that the help of a command, or of all, ends with."""
+
+
 def build(asked: str = "") -> App:
     """Builds the tree of commands. Only the command in `asked` is imported, for its full help; the
     others appear with their summary."""
@@ -53,6 +118,7 @@ def build(asked: str = "") -> App:
         help=HELP,
         version=lambda: version("dragoman"),
         help_format="markdown",
+        help_epilogue=_examples(asked),
         default_parameter=Parameter(negative=(), show_default=_worth_telling),
         exit_on_error=False,
         print_error=False,
@@ -61,6 +127,12 @@ def build(asked: str = "") -> App:
         about = None if name == asked else summary
         app.command(f"dragoman.cli.{folder}.{name}:{name}", name=name, help=about)
     return app
+
+
+def _examples(command: str) -> str:
+    """Returns the end of a help text, as Markdown: command lines to copy."""
+    lines = EXAMPLES.get(command if command in COMMANDS else "")
+    return f"Examples:\n\n```text{lines}```\n" if lines else ""
 
 
 def _worth_telling(default: object) -> str | None:

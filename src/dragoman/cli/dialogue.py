@@ -22,7 +22,9 @@ from . import formatting
 from .prompts import TerminalPerson, question_shown
 from .view import TaskView
 
-SaveFolder = Annotated[Path | None, Parameter(help="Folder for the files that the agent returns.")]
+SaveFolder = Annotated[
+    Path | None, Parameter(alias="-o", help="Folder for the files that the agent returns.")
+]
 ShowWork = Annotated[
     bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
 ]
@@ -47,20 +49,33 @@ class Dialogue:
         view: TaskView,
         person: TerminalPerson | None,
         save: Path | None = None,
+        save_hint: str = "--save DIR keeps files.",
     ) -> None:
+        """`save_hint` is shown for files that are not kept because there is no folder `save`."""
         self.agent, self.view, self.person, self.save = agent, view, person, save
+        self.files: list[Path] = []
+        """Files that go along with the next message."""
+        self._save_hint = save_hint
 
     async def say(self, talk: Conversation, *what: object, **about: Any) -> Task | Message:
         """Sends a message. Returns the task when it has ended or waits for something that nobody
         here can answer, or the direct reply."""
-        said: tuple[object, ...] = what
-        while True:
-            result = await self.follow(talk.stream(*said, **about))
-            answer = await self._answer(result)
-            if answer is None:
-                await self._saved(result)
-                return result
-            said, about = answer, {}
+        return await self.go_on(talk, await self._send(talk, what, about))
+
+    async def go_on(self, talk: Conversation, result: Task | Message) -> Task | Message:
+        """Has the person answer what the task asks, until it has ended or waits for something that
+        nobody here can answer."""
+        while (answer := await self._answer(result)) is not None:
+            result = await self._send(talk, answer, {})
+        await self._saved(result)
+        return result
+
+    async def _send(
+        self, talk: Conversation, what: tuple[object, ...], about: dict[str, Any]
+    ) -> Task | Message:
+        found = await self.follow(talk.stream(*what, *self.files, **about))
+        self.files.clear()
+        return found
 
     async def follow(self, events: Events, *, cancel: bool = True) -> Task | Message:
         """Shows a stream to its end."""
@@ -122,7 +137,7 @@ class Dialogue:
         if not formatting.has_files(result):
             return
         if self.save is None:
-            self.view.note("--save DIR keeps files.")
+            self.view.note(self._save_hint)
             return
         for path in await self.agent.save(result, self.save):
             self.view.note(f"Saved {path}")

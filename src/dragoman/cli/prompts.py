@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from getpass import getpass
 
@@ -37,11 +37,21 @@ def question_shown(task: Task) -> Question | None:
     return replace(found, prompt=prompt)
 
 
+class Interjection(Exception):
+    """The person typed a command instead of an answer."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 class TerminalPerson:
     """The person at the terminal. Typing blocks the event loop, since there is nothing else to
     do."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Container[str] = ()) -> None:
+        """`commands` are words that are no answer when a line begins with one of them."""
+        self._commands = commands
         with suppress(ModuleNotFoundError):
             import readline  # noqa: F401  lines can be edited, and earlier ones found again
 
@@ -53,7 +63,7 @@ class TerminalPerson:
     def answer(self, task: Task) -> tuple[AnyPart, ...] | None:
         """Asks the person the question of the task, and returns the answer, or None for Ctrl-D.
 
-        Raises `KeyboardInterrupt` for Ctrl-C.
+        Raises `KeyboardInterrupt` for Ctrl-C, and `Interjection` for a command.
         """
         question = question_shown(task)
         if question is None:
@@ -77,12 +87,17 @@ class TerminalPerson:
             while text.endswith("\\"):
                 text = text[:-1] + "\n" + input("… ")
             if text.strip():
-                return text
+                return self._checked(text)
+
+    def _checked(self, text: str) -> str:
+        if text.strip().partition(" ")[0] in self._commands:
+            raise Interjection(text)
+        return text
 
     def _approves(self, question: Question) -> bool:
         _show(question)
         while True:
-            decision = yes_or_no(input("[y/n] "))
+            decision = yes_or_no(self._checked(input("[y/n] ")))
             if decision is not None:
                 return decision
             print("Please answer y or n.")
@@ -115,9 +130,13 @@ def typing() -> Iterator[None]:
     except ValueError:  # this is not the main thread, so other code handles signals
         yield
         return
+    # The signal would also wake up the loop, which would cancel the task once more later on: what
+    # the caller does about the interruption would then be canceled, too.
+    wakeup = signal.set_wakeup_fd(-1)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGINT, before)
         task = asyncio.current_task()
         with suppress(NotImplementedError, RuntimeError):

@@ -93,7 +93,7 @@ class ConnectionOptions:
 class SessionOptions(ConnectionOptions):
     """The flags of every command that calls an agent: the connection and the output format."""
 
-    json: Annotated[bool, Parameter(help="Print JSON in the form of A2A 1.0.")] = False
+    json: Annotated[bool, Parameter(alias="-j", help="Print JSON in the form of A2A 1.0.")] = False
 
 
 @asynccontextmanager

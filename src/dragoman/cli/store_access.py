@@ -15,7 +15,7 @@ from dragoman import settings as config
 from dragoman.core.errors import ConfigError
 from dragoman.store import Store, open_store
 
-AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object per line.")]
+AsJson = Annotated[bool, Parameter(name=("--json", "-j"), help="Print one JSON object per line.")]
 StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks are stored.")]
 
 R = TypeVar("R")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -93,3 +94,16 @@ def mount_of(url: str, dialect: Dialect) -> str:
     base = url.partition("?")[0].rstrip("/")
     found = next((path for path in dialect.paths if path != "/" and base.endswith(path)), "")
     return base.removesuffix(found)
+
+
+def label_of(url: str) -> str:
+    """Returns an address without its credentials and its query. A hash tells addresses apart that
+    differ in those only."""
+    scheme, _, rest = url.partition("://")
+    place, mark, query = rest.partition("#")[0].partition("?")
+    host, slash, path = place.partition("/")
+    who, at, host = host.rpartition("@")
+    label = f"{scheme}://{host}{slash}{path}".rstrip("/")
+    if not (mark or at):
+        return label
+    return f"{label}?{hashlib.sha256(f'{who}@{query}'.encode()).hexdigest()[:8]}"

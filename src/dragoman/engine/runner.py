@@ -21,13 +21,13 @@ from dragoman.core.peer import BearerToken, Context
 from dragoman.settings import EngineSettings
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import WORKER_LOST, Input, Row, Scope, Store
-from dragoman.store.sealed_inputs import InputSealer
 from dragoman.workspace import Workspaces
 
 from .background_work import BackgroundWork
 from .runs.replay import Replay
 from .runs.run import Run
 from .runs.run_context import RunContext
+from .runs.sealed_inputs import InputSealer
 from .runs.skill_driver import SYNC_THREADS, perform
 from .runs.stop_reason import StopReason
 from .tail import Idle

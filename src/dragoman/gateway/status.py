@@ -12,7 +12,7 @@ from dragoman.core.model import Json
 from dragoman.engine.circuit_breaker import BreakerState
 from dragoman.net.http.asgi import Handler, Receive, Scope, Send, answer
 from dragoman.net.service import Service
-from dragoman.observability.metrics import Family, histogram_lines
+from dragoman.observability.metrics import Family, histogram_lines, quoted
 from dragoman.security.route_policy import Policy, policy
 
 from .upstream_address import UpstreamAddress
@@ -116,13 +116,8 @@ _OF_ADDRESSES: tuple[tuple[str, str, str, Callable[[UpstreamPool, UpstreamAddres
 
 
 def _labels(pool: UpstreamPool, address: UpstreamAddress, more: str = "") -> str:
-    # An address has neither quotes nor backslashes, or nothing could be called there.
-    said = f'agent="{pool.name}",address="{_quoted(address.label)}"'
+    said = f'agent="{pool.name}",address="{quoted(address.label)}"'
     return f"{{{said},{more}}}" if more else f"{{{said}}}"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _agent(agent: UpstreamAgent) -> dict[str, Json]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from dragoman.client.addresses import label_of
 from dragoman.core.errors import DragomanError, PeerMisbehaved, PeerRefused, PeerUnreachable
 
 LONGEST_ERROR = 300
@@ -72,16 +72,3 @@ def failure_reason(exc: DragomanError, *, heard: bool) -> str:
         case PeerRefused() if exc.code >= 500:
             return "refused"
     return ""
-
-
-def label_of(url: str) -> str:
-    """Returns an address without its credentials and its query. A hash tells addresses apart that
-    differ in those only."""
-    scheme, _, rest = url.partition("://")
-    place, mark, query = rest.partition("#")[0].partition("?")
-    host, slash, path = place.partition("/")
-    who, at, host = host.rpartition("@")
-    label = f"{scheme}://{host}{slash}{path}".rstrip("/")
-    if not (mark or at):
-        return label
-    return f"{label}?{hashlib.sha256(f'{who}@{query}'.encode()).hexdigest()[:8]}"

@@ -71,7 +71,7 @@ class Service:
         this."""
 
     def metrics(self) -> Iterable[Family]:
-        """Returns figures for `/metrics`, which shows only those of services of a whole server."""
+        """Returns figures for `/metrics`, which shows those of one name together."""
         return ()
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:

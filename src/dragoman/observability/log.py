@@ -134,6 +134,10 @@ class AgentLog(Log):
     def __init__(self, log: Log, agent: str) -> None:
         self.level, self._log, self._agent = log.level, log, agent
 
+    def error(self, event: str, exc: BaseException | None = None, /, **fields: object) -> None:
+        """Logs that something went wrong, with the name of the agent."""
+        self._log.error(event, exc, agent=self._agent, **fields)
+
     def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         """Queues one line, with the name of the agent."""
         self._log.line(level, event, {"agent": self._agent, **fields})
@@ -145,6 +149,28 @@ class AgentLog(Log):
     def close(self, wait: float = 0.5) -> None:
         """Writes what is left, for at most `wait` seconds."""
         self._log.close(wait)
+
+
+class HostLog(Log):
+    """The log of an app inside a program that has logging of its own: lines go to the logger
+    `dragoman`, and from there wherever the program sends them. Where it has set up nothing, they
+    go to stderr."""
+
+    _logger = logging.getLogger("dragoman")
+
+    def error(self, event: str, exc: BaseException | None = None, /, **fields: object) -> None:
+        """Logs that something went wrong; `exc` goes along as `exc_info`."""
+        if not self._logger.hasHandlers():
+            super().error(event, exc, **fields)
+        elif self._logger.isEnabledFor(LEVELS["error"]):
+            self._logger.error(LogLine(event, fields), exc_info=exc, stacklevel=2)
+
+    def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        """Passes one line on."""
+        if not self._logger.hasHandlers():
+            super().line(level, event, fields)
+        elif self._logger.isEnabledFor(LEVELS[level]):
+            self._logger.log(LEVELS[level], LogLine(event, fields), stacklevel=3)
 
 
 class Bridge(logging.Handler):
@@ -183,7 +209,10 @@ wire, with the tokens in them."""
 
 
 def set_up(level: str) -> Log:
-    """Sets up the log of the process: our lines and those of the standard library, on stderr."""
+    """Sets up the log of the process: our lines and those of the standard library, on stderr. A
+    program that has set up its own logging keeps it, and finds our lines there."""
+    if any(not isinstance(handler, Bridge) for handler in logging.getLogger().handlers):
+        return HostLog(level)
     log = Log(level)
     logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
     for name in HELD_BACK:

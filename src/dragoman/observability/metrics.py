@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -154,7 +155,7 @@ def exposition(
         family(name, kind, help_text, lines)
     family("streams", "gauge", "Streams open now.", (f" {streams}",))
     family("loop_blocked_total", "counter", "Times code blocked the event loop.", (f" {blocked}",))
-    for each in more:
+    for each in merged(more):
         family(*each)
     return ("\n".join(out) + "\n").encode()
 
@@ -187,6 +188,21 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[AgentFigures], float]], ...] = (
     ),
     ("events_sent_total", "counter", "Events sent in streams.", lambda each: each.metrics.events),
 )
+
+
+def merged(families: Iterable[Family]) -> Iterator[Family]:
+    """Yields each name once, with the lines of all families of this name."""
+    found: dict[str, list[Family]] = {}
+    for each in families:
+        found.setdefault(each.name, []).append(each)
+    for first, *others in found.values():
+        lines = chain(first.lines, *(each.lines for each in others))
+        yield first._replace(lines=lines)
+
+
+def quoted(text: str) -> str:
+    """Returns a text as the value of a label, without its quotation marks."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def histogram_lines(labels: str, histogram: Histogram) -> Iterator[str]:

@@ -10,6 +10,7 @@ Metadata). Clients that are no browsers send neither, and are not affected.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -51,8 +52,12 @@ CROSS_SITE = Refusal(
 class AllowedHosts:
     """Checks host names and the origins of web pages."""
 
-    def __init__(self, server: Server, *, anywhere: bool = False) -> None:
+    def __init__(
+        self, server: Server, *, anywhere: bool = False, origins: Iterable[str] = ()
+    ) -> None:
+        """`origins` are those of other sites whose pages may call us too (`[cors] origins`)."""
         self._any = "*" in server.hosts
+        self._origins = frozenset(origin.lower().encode() for origin in origins)
         public = urlsplit(server.public_url)
         names = ["localhost", server.host.lower(), (public.hostname or ""), *server.hosts]
         self._names = {name.lower() for name in names if not name.startswith(".")}
@@ -148,6 +153,8 @@ class AllowedHosts:
         """Returns whether a browser sends this for a page of ours, or follows a link."""
         origin = fields.get(b"origin")
         if origin is not None:
+            if self._origins and (origin.lower() in self._origins or b"*" in self._origins):
+                return True
             page = origin.partition(b"://")[2].lower()
             return bool(page) and page in (host.lower(), self._public)
         site = fields[b"sec-fetch-site"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+import dragoman
 from dragoman.agent import Agent
 from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
@@ -134,8 +137,8 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except ConfigError:
-        raise
+    except ConfigError as exc:  # of ours: the definition of the agent is wrong
+        raise ConfigError(f"{_where(exc, path)}: {exc.message}") from None
     except SyntaxError as exc:
         raise ConfigError(f"{_short(exc.filename or path)}:{exc.lineno}: {exc.msg}") from None
     except Exception as exc:  # the author's file may raise anything; show where, not our stack
@@ -150,10 +153,22 @@ def _short(path: str | Path) -> Path:
 
 
 def _where(exc: BaseException, path: Path) -> str:
-    """Returns the last line of the author's file in the traceback of the error."""
-    line, trace, own = 0, exc.__traceback__, str(path.resolve())
+    """Returns the last line in the traceback of the error that is the author's: in this file, or in
+    a module that it imports."""
+    found, trace = "", exc.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == own:
-            line = trace.tb_lineno
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(("<", *_NOT_THE_AUTHORS)):
+            found = f"{_short(file)}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return f"{path}:{line}" if line else str(path)
+    return found or str(path)
+
+
+_NOT_THE_AUTHORS = tuple(
+    os.path.join(folder, "")
+    for folder in (
+        str(Path(dragoman.__file__).parent),
+        *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+    )
+)
+"""The folders of Dragoman, of the standard library and of installed packages."""

@@ -119,7 +119,7 @@ class AgentMount:
         pages = self._pages = CardEndpoint(self.card_at, mount_point, time.time())
         routes: dict[str, Mapping[str, Handler]] = {
             **endpoints,
-            **pages.routes(card_paths(self._dialects)),
+            **pages.routes(card_paths(self._dialects), rest=addresses.REST_1_0 in self._interfaces),
         }
         for service in self.services:
             routes |= service.routes()

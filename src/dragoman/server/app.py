@@ -16,13 +16,14 @@ from dragoman.files import FileDoor
 from dragoman.files.signed_urls import FILES
 from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of, last_seen
 from dragoman.net.http import addresses
-from dragoman.net.http.asgi import Handler
+from dragoman.net.http.asgi import Handler, Receive, Scope, Send, answer
+from dragoman.net.http.cors import CrossOrigin
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
 from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
-from dragoman.observability.log import Log, set_up
+from dragoman.observability.log import HostLog, Log
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
@@ -49,6 +50,10 @@ from .tenant_endpoint import TenantEndpoint
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
 S = TypeVar("S", bound=Service)
+NOT_STARTED = (
+    b'{"error":"not_started","message":"This app was never started. A framework that mounts it '
+    b'does not run its lifespan: see App.lifespan, or mount it with dragoman.adapters.starlette."}'
+)
 
 
 class App(AgentRouter):
@@ -84,7 +89,7 @@ class App(AgentRouter):
         self._pool, self._store = pool, pool.store if pool is not None else None
         self._check = check
         self._store_is_open = False
-        self.ready = False
+        self.ready = self._started = False
         self.base = base.rstrip("/")
         self.signer = card_signer(settings.signing)
         addresses.warn_of_plain_http(settings.server.public_url, log)
@@ -100,7 +105,7 @@ class App(AgentRouter):
             signer=self.signer,
             files=FileDoor(settings, self.base),
             services=[],
-            hosts=hosts or AllowedHosts(settings.server),
+            hosts=hosts or AllowedHosts(settings.server, origins=settings.cors.origins),
             trusts=proxies.trusts if proxies is not None else None,
             policies=policies_of(settings.policy, policy),
             audit=AuditLog(settings.server.audit) if settings.server.audit else None,
@@ -141,7 +146,7 @@ class App(AgentRouter):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
             shared.opened.streams,
-            lambda: (figures for service in shared.services for figures in service.metrics()),
+            lambda: (figures for service in self.services for figures in service.metrics()),
         )
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
@@ -198,6 +203,7 @@ class App(AgentRouter):
             patterns |= service.patterns()
         seen = proxies.seen if proxies is not None else None
         super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
+        self.cors = CrossOrigin(settings.cors) if settings.cors.origins else None
         self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
         self.everywhere_below = (f"{FILES}/",)
         self.skills: SkillMounts | None = None
@@ -258,8 +264,16 @@ class App(AgentRouter):
 
     # Life
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one ASGI connection."""
+        if not self._started and scope["type"] == "http" and scope["method"] == "POST":
+            await answer(send, 503, NOT_STARTED)
+            return
+        await self.route(scope, receive, send)
+
     async def start(self) -> None:
         """Starts the app, and returns when it is ready for requests."""
+        self._started = True
         for service in self.services:
             service.open()
         if self._store is not None:
@@ -361,9 +375,9 @@ def create_app(
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
         agents = load_agents([where] if where else [], settings)
     named = by_name(agents, several=several)
-    log = set_up(settings.server.log_level)
+    log = HostLog(settings.server.log_level)
     # The address that the server is bound to is not known here.
-    hosts = AllowedHosts(settings.server, anywhere=True)
+    hosts = AllowedHosts(settings.server, anywhere=True, origins=settings.cors.origins)
     peers, pool = engines_for(named, settings, several=several)
     base = settings.server.public_url
     return App(

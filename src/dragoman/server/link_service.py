@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ from dragoman.net.http.asgi import Handler
 from dragoman.net.http.router import SOCKET
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.metrics import Family
 from dragoman.security.authentication import anyone
 from dragoman.security.server_secret import secret_for
 from dragoman.store import Store
 from dragoman.store.clock import wall_clock
 from dragoman.xiaoyi.keys import KeyRing
+from dragoman.xiaoyi.link_figures import LinkReporter, families
 from dragoman.xiaoyi.server.handshake import LinkHandshake
 from dragoman.xiaoyi.server.links import LinkEndpoint, Links
 
@@ -75,7 +77,10 @@ class LinkService(Service):
     def __init__(self, app: App, shared: Shared, store: Store, registry: Registry | None) -> None:
         said = shared.settings.xiaoyi
         self._store = store
-        self.links = Links(said.keep)
+        server = shared.settings.server
+        self.links = Links(said.keep, app.base or f"http://{server.host}:{server.port}")
+        self._reporter = LinkReporter(self._open_store, self.links.figures.values)
+        self.links.on_figures = self._reporter.changed
         self._server = ServerContext(
             NoAgent(), anyone, shared.settings.limits, shared.log, shared.opened
         )
@@ -88,6 +93,7 @@ class LinkService(Service):
             window=said.window,
             name_in=shared.hosts.listed_name,
         )
+        self.endpoint.handshake.on_refusal = self._refused
 
         def agent_at(name: str) -> Agent | None:
             mount = app.mounts.get(name)
@@ -103,13 +109,25 @@ class LinkService(Service):
         """Returns the route of the endpoint."""
         return {PATH: {SOCKET: self.endpoint, "GET": self.endpoint}}
 
+    async def _open_store(self) -> Store:
+        return self._store
+
+    def _refused(self, agent_id: str, why: str) -> None:
+        self.links.figures_of(agent_id).failed(f"The agent was refused: {why}")
+
+    def metrics(self) -> Iterable[Family]:
+        """Returns the figures of the links."""
+        return families(self.links.figures.values()) if self.links.figures else ()
+
     async def start(self) -> None:
         """Starts to check for revoked keys."""
+        self._reporter.start()
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def drain(self) -> None:
         """Accepts no more links. Frames of connected agents are still handled."""
         self._server.draining = True
+        await self._reporter.stop()
 
     async def stop(self) -> None:
         """Closes all links."""
@@ -135,7 +153,7 @@ class LinkService(Service):
             for link in tuple(self.links.open.values()):
                 if link.access_key not in valid:
                     log.warning("The key of a link was revoked", access_key=link.access_key)
-                    link.hang_up()
+                    link.hang_up("The access key was revoked")
 
 
 def link_service(

@@ -64,7 +64,8 @@ def run(
     named = by_name(agents, several=several)
     for agent in named.values():
         check_agent(settings, agent)
-    sock = bind(settings.server.host, settings.server.port, limits=settings.limits)
+    server = settings.server
+    sock = bind(server.host, server.port, limits=settings.limits, reserved=server.grpc_port)
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:

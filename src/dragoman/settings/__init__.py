@@ -2,6 +2,7 @@
 the file over the defaults."""
 
 from .agent_credentials import AgentCredentials, TokenExchangeSettings
+from .cors import Cors
 from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
@@ -27,6 +28,7 @@ __all__ = [
     "IAT_SECRET",
     "NAMED",
     "AgentCredentials",
+    "Cors",
     "EngineSettings",
     "FileSettings",
     "HostedAgent",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
 NAMED = frozenset(("agents", "auth", "mcp", "retention"))
 """Sections whose keys are names the operator chooses."""
+OTHERS = frozenset(("DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"))
+"""Variables that have the form of a setting, but hold keys that are never in the settings."""
 RULES = "policy"
 """The section that is a list."""
 
@@ -39,7 +41,8 @@ def load(
     config: Path | None = None,
 ) -> Settings:
     """Returns the effective settings. `flags` are keys of `[server]`, and None means that a flag
-    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`.
+    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`, and `cors`
+    has the keys of `[cors]`.
 
     Raises `ConfigError` naming the file and line, the variable or the flag that is wrong.
     """
@@ -50,6 +53,7 @@ def load(
         assert config is not None  # noqa: S101  only the file has such sections
         if "file" in agent:
             agent["file"] = str(config.parent / agent["file"])
+    _check_names(environ or {}, _variables_in(sections))
     for section, keys in _from_environ(environ or {}).items():
         sections.setdefault(section, {}).update(keys)
     given = {key: value for key, value in (flags or {}).items() if value is not None}
@@ -57,6 +61,8 @@ def load(
         sections.setdefault("signing", {})["keys"] = given.pop("signing_keys")
     if "workspace" in given:
         sections.setdefault("workspace", {})["root"] = given.pop("workspace")
+    if isinstance(cors := given.pop("cors", None), Mapping):
+        sections.setdefault("cors", {}).update(cors)
     if "iat_host" in given:
         sections.setdefault("iat", {})["host"] = given.pop("iat_host")
     if environ and environ.get(IAT_SECRET):
@@ -224,6 +230,32 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
                 raise ConfigError(f"{name}: {str(exc).split(' - at')[0]}.") from None
             found.setdefault(section, {})[key] = getattr(getattr(one, section), key)
     return found
+
+
+def _check_names(environ: Mapping[str, str], used: Container[str]) -> None:
+    """Raises `ConfigError` for a variable that has the form of a setting, but is none. `used` are
+    the variables that the settings name as the places of secrets."""
+    for section, keys in _known().items():
+        if section in NAMED:
+            continue
+        prefix = f"DRAGOMAN_{section}_".upper()
+        for name in environ:
+            key = name.removeprefix(prefix).lower()
+            if not name.startswith(prefix) or key in keys or name in OTHERS or name in used:
+                continue
+            near = get_close_matches(key, keys, 1)
+            listed = f"keys of [{section}] are: {', '.join(keys)}"
+            meant = f"did you mean {prefix}{near[0].upper()}?" if near else listed
+            raise ConfigError(f"{name} is no setting; {meant}")
+
+
+def _variables_in(value: object) -> set[str]:
+    """Returns the variables in which the settings say that secrets are."""
+    if isinstance(value, dict):
+        named = value.get("env")
+        inner = set().union(*map(_variables_in, value.values())) if value else set()
+        return inner | ({named} if isinstance(named, str) else set())
+    return set().union(*map(_variables_in, value)) if isinstance(value, list) else set()
 
 
 def _converted(sections: dict[str, dict[str, Any]], where: str) -> Settings:

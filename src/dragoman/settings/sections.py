@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 from .agent_credentials import AgentCredentials
+from .cors import Cors
 from .files import FileSettings
 from .policy_rule import PolicyRule
 from .xiaoyi import LinkSettings, XiaoYi
@@ -350,6 +351,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     server: Server = Server()
     limits: Limits = Limits()
     push: Push = Push()
+    cors: Cors = Cors()
     tls: Tls = Tls()
     rates: Rates = Rates()
     signing: Signing = Signing()

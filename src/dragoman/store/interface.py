@@ -22,6 +22,7 @@ from dragoman.core.model import Hook, State, Task
 
 from .bulkheads import Bulkheads
 from .link_keys import LinkKeyStore
+from .link_status import LinkStatusStore
 from .registry import RegistryStore
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
@@ -127,6 +128,8 @@ class Store(Protocol):
     """The agents that were registered. It may be used only while the store is open."""
     link_keys: LinkKeyStore
     """The keys of agents that dial in. It may be used only while the store is open."""
+    link_status: LinkStatusStore
+    """The status of links. It may be used only while the store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout. Raises `ConfigError` if it cannot be

@@ -62,15 +62,28 @@ class WorkerThread(Generic[S]):
     """One or more threads that work on one queue of jobs.
 
     At most `limit` jobs make a batch. A `patient` thread gets its jobs one iteration of the loop
-    later, so that more of them share a batch."""
+    later, so that more of them share a batch. A job that may wait is handed over no sooner than
+    `delay` seconds after the jobs before it."""
 
     def __init__(
-        self, name: str, runners: list[JobRunner], *, limit: int, patient: bool = False
+        self,
+        name: str,
+        runners: list[JobRunner],
+        *,
+        limit: int,
+        patient: bool = False,
+        delay: float = 0.0,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._patient = patient
+        self._delay = delay
         self._pending: list[Job] = []
+        self._scheduled = False
+        """Whether the pending jobs are handed over in one of the next iterations of the loop."""
+        self._timer: asyncio.TimerHandle | None = None
+        """The hand-over of jobs that may all wait."""
+        self._handed_over_at = 0.0
         self._inbox: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._closed = False
         self._threads = [
@@ -89,10 +102,12 @@ class WorkerThread(Generic[S]):
         done: Done,
         *,
         whole: bool = False,
+        may_wait: bool = False,
     ) -> None:
         """Hands a job over; `done` is called once, in the loop. A `whole` job is handed over at
-        once, because no other job follows that could share its batch."""
-        self._push(Job(apply, argument, done, None), whole=whole)
+        once, because no other job follows that could share its batch. A job that `may_wait` waits
+        for others if the last batch was just handed over."""
+        self._push(Job(apply, argument, done, None), whole=whole, may_wait=may_wait)
 
     async def ask(self, apply: Callable[[S, Any], R], argument: Any) -> R:
         """Hands a job over and waits for its result."""
@@ -109,17 +124,24 @@ class WorkerThread(Generic[S]):
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
 
-    def _push(self, job: Job, *, whole: bool = False) -> None:
+    def _push(self, job: Job, *, whole: bool = False, may_wait: bool = False) -> None:
         if self._closed:
             outcome: Outcome = (job, None, StoreUnavailable("The store is closed."))
             self._loop.call_soon(self._deliver, iter([outcome]))
             return
-        first = not self._pending
         self._pending.append(job)
         if whole:
             self._hand_over()
-        elif first:
+        elif not self._scheduled:
+            self._schedule(may_wait)
+
+    def _schedule(self, may_wait: bool) -> None:
+        wait = self._handed_over_at + self._delay - self._loop.time() if may_wait else 0.0
+        if wait <= 0.0:
+            self._scheduled = True
             self._loop.call_soon(self._wait_a_turn if self._patient else self._hand_over)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(wait, self._hand_over)
 
     def _wait_a_turn(self) -> None:
         # A new run takes its first step in this iteration of the loop. If that step also ends it,
@@ -127,9 +149,15 @@ class WorkerThread(Generic[S]):
         self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
+        self._scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._pending:
             self._inbox.put(self._pending)
             self._pending = []
+            if self._delay:
+                self._handed_over_at = self._loop.time()
 
     def _deliver(self, outcomes: Iterator[Outcome]) -> None:
         try:

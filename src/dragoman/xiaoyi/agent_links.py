@@ -28,14 +28,16 @@ from dragoman.dialects.xiaoyi.wire import RequestIn
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
 from dragoman.files.transfer import has_files
+from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
+from dragoman.observability.metrics import Family
 from dragoman.store.interface import AdminFilter, Store
 from dragoman.store.sessions import SessionStore
 
 from .answers import KEEP_ALIVE, OWED, LinkAnswer, SentMarks, round_of
+from .link_figures import LinkReporter, families
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
-from .reconnect_policy import ReconnectPolicy
 from .session_routes import SessionRoutes
 
 log = Logger("xiaoyi")
@@ -65,6 +67,7 @@ class AgentLinks(Service):
         clock: Callable[[], int],
         *,
         store: Store | None = None,
+        reports: Callable[[], Awaitable[Store]] | None = None,
         kept_as: str = "",
         scopes: tuple[str, ...] = (),
         message_size: int = 4 * 1024 * 1024,
@@ -75,7 +78,8 @@ class AgentLinks(Service):
         media: MediaReceiver | None = None,
     ) -> None:
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
-        not kept, and no answer is sent after a restart. Files in answers are offered for download
+        not kept, and no answer is sent after a restart. `reports` returns the open store that gets
+        the status of the links. Files in answers are offered for download
         at the door of the server, if there is one that phones reach; else they are sent with their
         content. `media` keeps the files that phones send; without it, they stay as they came."""
         self._files, self._media = files, media
@@ -84,7 +88,7 @@ class AgentLinks(Service):
         self._marks = SentMarks(sessions, keys.agent_id, clock)
         self.session_routes = SessionRoutes()
         self.links = {
-            server.url: OutboundLink(
+            server.label: OutboundLink(
                 server,
                 keys,
                 self._hear,
@@ -95,6 +99,12 @@ class AgentLinks(Service):
             )
             for server in servers
         }
+        self._figures = [each.figures for each in self.links.values()]
+        self._reporter: LinkReporter | None = None
+        if reports is not None:
+            self._reporter = LinkReporter(reports, lambda: self._figures)
+            for each in self._figures:
+                each.on_change = self._reporter.changed
         self._news = asyncio.Event()
         """Set when a link was opened or closed."""
         self._heard: OrderedDict[tuple[str, str, str], None] = OrderedDict()
@@ -116,6 +126,8 @@ class AgentLinks(Service):
         """Dials, and continues to send the answers that phones have not received."""
         self.ended = asyncio.get_running_loop().create_future()
         self._left = len(self.links)
+        if self._reporter is not None:
+            self._reporter.start()
         for link in self.links.values():
             self._work.spawn(self._keep(link))
         self._work.spawn(self._resume())
@@ -123,6 +135,8 @@ class AgentLinks(Service):
     async def drain(self) -> None:
         """Accepts no more requests. Answers are still sent while their tasks end."""
         self._draining = True
+        if self._reporter is not None:
+            await self._reporter.stop()
 
     async def stop(self) -> None:
         """Closes the links."""
@@ -130,6 +144,10 @@ class AgentLinks(Service):
         await self._work.cancel()
         if self._media is not None:
             await self._media.close()
+
+    def metrics(self) -> Iterable[Family]:
+        """Returns the figures of the links."""
+        return families(self._figures)
 
     async def _keep(self, link: OutboundLink) -> None:
         try:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from dragoman.client.addresses import web_form
+from dragoman.client.addresses import label_of, web_form
 from dragoman.client.limits import ClientLimits
 from dragoman.client.transports.http import Http
 from dragoman.client.transports.websocket import open_websocket
@@ -22,8 +22,9 @@ from dragoman.core.session import Frame, Introduction, Ping
 from dragoman.dialects.xiaoyi import XiaoYiCallee
 from dragoman.dialects.xiaoyi.signing import handshake_headers
 from dragoman.dialects.xiaoyi.wire import PATH
+from dragoman.net.reconnect_policy import ReconnectPolicy
 
-from .reconnect_policy import ReconnectPolicy
+from .link_figures import LinkFigures
 from .server_key import check_pin, pinned_context, unverified
 
 log = Logger("xiaoyi")
@@ -79,13 +80,14 @@ class LinkServer:
         if by_number and pin:
             check_pin(pin)
         self.url, self.host, self.port = url, parts.hostname, parts.port or 443
+        self.label = label_of(url)
         self._pin = pin if by_number else ""
         self.verified = verified
 
     async def tls(self) -> ssl.SSLContext | None:
         """The TLS context for this server; None for the usual verification."""
         if not self.verified:
-            log.warning("The server is NOT verified: others may read and answer", server=self.url)
+            log.warning("The server is NOT verified: others may read and answer", server=self.label)
             return unverified()
         return await pinned_context(self.host, self.port, self._pin) if self._pin else None
 
@@ -111,6 +113,8 @@ def servers_for(
 
 class DialledSocket(Protocol):
     """A WebSocket, as the `websockets` package has it."""
+
+    latency: float
 
     async def send(self, message: str) -> None: ...
 
@@ -140,14 +144,12 @@ class OutboundLink:
         self._size, self._heartbeat = message_size, heartbeat
         self.callee = XiaoYiCallee(keys.agent_id)
         self._socket: DialledSocket | None = None
-        self.opened = 0
-        """How often it was opened."""
-        self.last_error = ""
+        self.figures = LinkFigures("agent", keys.agent_id, self.name)
 
     @property
     def name(self) -> str:
-        """The address of the server."""
-        return self.server.url
+        """The address of the server, without secrets."""
+        return self.server.label
 
     @property
     def is_open(self) -> bool:
@@ -164,20 +166,21 @@ class OutboundLink:
                 socket = await self._dial()
                 began = loop.time()
                 await self._stay(socket)
-            except LinkEnded:
+            except LinkEnded as exc:
+                self.figures.ended(exc.message)
                 raise
             except (DragomanError, LinkLost, OSError, TimeoutError, ssl.SSLError) as exc:
-                self.last_error = str(exc) or type(exc).__name__
+                why = str(exc) or type(exc).__name__
             except Exception as exc:  # whatever one connection made of itself, there is another
-                self.last_error = repr(exc)
+                why = repr(exc)
                 log.error("The link broke", exc, server=self.name)
             pause = self._policy.next_pause(loop.time() - began if began else 0.0)
             if pause is None:
                 what = f"The link to {self.name} is given up after {self._policy.tries} tries"
-                raise LinkEnded(f"{what}: {self.last_error}")
-            log.info(
-                "The link is down", server=self.name, why=self.last_error, again=f"{pause:.1f}"
-            )
+                self.figures.ended(f"{what}: {why}")
+                raise LinkEnded(f"{what}: {why}")
+            self.figures.failed(why)
+            log.info("The link is down", server=self.name, why=why, again=f"{pause:.1f}")
             await asyncio.sleep(pause)
 
     async def _dial(self) -> DialledSocket:
@@ -211,7 +214,7 @@ class OutboundLink:
             for frame in self.callee.send(Introduction(None, self._keys.agent_id)):
                 await socket.send(frame.body.decode())
             self._socket = socket
-            self.opened += 1
+            self.figures.opened()
             log.info("The link is open", server=self.name, agent=self._keys.agent_id)
             self._on_change()
             async with asyncio.TaskGroup() as group:
@@ -226,7 +229,9 @@ class OutboundLink:
         except* Exception as failures:
             raise LinkLost(str(failures.exceptions[0])) from failures
         finally:
-            self._socket = None
+            if self._socket is not None:
+                self._socket = None
+                self.figures.closed()
             self._on_change()
             await socket.close()
 
@@ -234,6 +239,8 @@ class OutboundLink:
         while True:
             await asyncio.sleep(self._heartbeat)
             await self.send(self.callee.send(Ping(None)))
+            if self._socket is not None and self._socket.latency:
+                self.figures.latency = self._socket.latency
 
     async def send(self, frames: Iterable[Frame]) -> None:
         """Sends frames, or raises `LinkLost`."""
@@ -254,7 +261,7 @@ class OutboundLink:
             raise LinkLost("The link is closed")
         try:
             async with asyncio.timeout(CONFIRMED):
-                await (await socket.ping())
+                self.figures.latency = await (await socket.ping())
         except Exception as exc:  # as above
             raise LinkLost(str(exc)) from exc
 

@@ -47,7 +47,10 @@ def doctor(
     ] = (),
     header: Annotated[
         tuple[str, ...],
-        Parameter(help="Header of every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."),
+        Parameter(
+            alias="-H",
+            help="Header of every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN.",
+        ),
     ] = (),
     ca: Annotated[
         Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
@@ -58,7 +61,9 @@ def doctor(
     timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
     strict: Annotated[bool, Parameter(help="Count warnings as failures in the exit code.")] = False,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[
+        bool, Parameter(name=("--json", "-j"), help="Print everything as JSON.")
+    ] = False,
     junit: Annotated[Path | None, Parameter(help="Also write a JUnit report to this file.")] = None,
 ) -> None:
     """Check any A2A agent against the specification.

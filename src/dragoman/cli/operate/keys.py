@@ -16,7 +16,7 @@ from dragoman.security.card_signing import jwks_in, key_set, new_key, save
 
 keys = App(name="keys", help="Create keys that sign cards.")
 
-AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+AsJson = Annotated[bool, Parameter(name=("--json", "-j"), help="Print JSON.")]
 
 
 @keys.command

@@ -18,7 +18,9 @@ PORT = 8420
 
 def demo(
     *,
-    port: Annotated[int, Parameter(help="Port to use; a free one if it is taken.")] = PORT,
+    port: Annotated[
+        int, Parameter(alias="-p", help="Port to use; a free one if it is taken.")
+    ] = PORT,
     stay: Annotated[
         bool | None,
         Parameter(

@@ -49,9 +49,7 @@ class _Status(Struct):
 
 def status(
     *,
-    url: Annotated[
-        str, Parameter(help="Where the gateway listens. [default: http://127.0.0.1:8420]")
-    ] = HERE,
+    url: Annotated[str, Parameter(help="Where the gateway listens.")] = HERE,
     ca: Annotated[
         Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
     ] = None,

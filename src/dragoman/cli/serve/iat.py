@@ -134,7 +134,9 @@ def _screen(*, watched: bool) -> Screen:
 @iat.command
 def sessions(
     *,
-    as_json: Annotated[bool, Parameter(name="--json", help="One JSON object per line.")] = False,
+    as_json: Annotated[
+        bool, Parameter(name=("--json", "-j"), help="One JSON object per line.")
+    ] = False,
     store: StoreUrl = None,
 ) -> None:
     """List who has a session with an agent of this store, oldest first.

@@ -66,7 +66,11 @@ or as any other client of A2A 1.0 would:
 Tasks live in `dragoman.db` and survive a crash.
 """
 
-PROJECT = """[project]
+PROJECT = """[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
 name = "{name}"
 version = "0.1.0"
 requires-python = ">=3.11"
@@ -74,6 +78,9 @@ dependencies = ["dragoman"]
 
 [project.optional-dependencies]
 dev = ["pytest>=8"]
+
+[tool.setuptools]
+py-modules = ["agent"]
 
 [tool.pytest.ini_options]
 pythonpath = ["."]

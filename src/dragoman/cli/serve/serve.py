@@ -71,7 +71,7 @@ def serve(
         ),
     ] = None,
     reload: Annotated[
-        bool | None, Parameter(help="Start again when a file in the folder changes.")
+        bool | None, Parameter(alias="-r", help="Start again when a file in the folder changes.")
     ] = None,
     watchdog: Annotated[
         float | None,
@@ -80,7 +80,8 @@ def serve(
         ),
     ] = None,
     config_file: Annotated[
-        Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
+        Path | None,
+        Parameter(name=("--config", "-c"), help="Settings file. [default: dragoman.toml]"),
     ] = None,
 ) -> None:
     """Serve the agent in a Python file, or several agents, until Ctrl-C.

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 Host = Annotated[str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")]
-Port = Annotated[int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")]
+Port = Annotated[
+    int | None, Parameter(alias="-p", help="HTTP port, 0 for a free one. [default: 8420]")
+]
 Grpc = Annotated[
     bool | None,
     Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
@@ -28,5 +30,5 @@ Insecure = Annotated[
 ]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
-    Parameter(help="How much to log. [default: info]"),
+    Parameter(alias="-l", help="How much to log. [default: info]"),
 ]

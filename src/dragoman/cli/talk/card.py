@@ -41,7 +41,7 @@ Source = Annotated[
     DASH,
     Parameter(help="A file, - for standard input, or the address of an agent or its card."),
 ]
-AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+AsJson = Annotated[bool, Parameter(name=("--json", "-j"), help="Print JSON.")]
 
 
 @card.command
@@ -54,7 +54,7 @@ def sign(
     add: Annotated[bool, Parameter(help="Keep the existing signatures.")] = False,
     out: Annotated[Path | None, Parameter(help="File to write. [default: standard output]")] = None,
     json: Annotated[
-        bool, Parameter(name="--json", help="Print only the signatures, as JSON.")
+        bool, Parameter(name=("--json", "-j"), help="Print only the signatures, as JSON.")
     ] = False,
 ) -> None:
     """Sign a card for the readers of each of its versions, and write the signed card."""

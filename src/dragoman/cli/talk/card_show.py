@@ -35,7 +35,7 @@ def sheet(
     /,
     *,
     to: Annotated[str, Parameter(help="Name of the agent that you share a secret with.")] = "",
-    json: Annotated[bool, Parameter(help="Print JSON.")] = False,
+    json: Annotated[bool, Parameter(alias="-j", help="Print JSON.")] = False,
 ) -> None:
     """Show an agent's card: skills, interfaces, security, signature and problems.
 

@@ -22,7 +22,7 @@ from dragoman.core.model import Message, Task
 
 from .. import formatting
 from ..dialogue import Dialogue, Left, SaveFolder, ShowWork
-from ..prompts import TerminalPerson, question_shown, typing
+from ..prompts import Interjection, TerminalPerson, question_shown, typing
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, advice, agent_at, code_of, run
 from ..view import chosen
 
@@ -35,8 +35,8 @@ def chat(
     url: Url,
     /,
     *,
-    skill: Annotated[str, Parameter(help="Id of the skill to use.")] = "",
-    context: Annotated[str, Parameter(help="Id of the context to continue.")] = "",
+    skill: Annotated[str, Parameter(alias="-s", help="Id of the skill to use.")] = "",
+    context: Annotated[str, Parameter(alias="-c", help="Id of the context to continue.")] = "",
     save: SaveFolder = None,
     work: ShowWork = False,
     no_history: Annotated[
@@ -103,12 +103,10 @@ class Room:
     ) -> None:
         self.agent, self.url, self.skill = agent, url, skill
         self.console = Console(highlight=False)
-        self.person = TerminalPerson()
-        self.exchange = Dialogue(
-            agent, chosen(as_json=False, growing=True, closing=False), self.person, save
-        )
+        self.person = TerminalPerson(COMMANDS)
+        view = chosen(as_json=False, growing=True, closing=False)
+        self.exchange = Dialogue(agent, view, self.person, save, "/save DIR keeps files.")
         self.talk: Conversation = agent.conversation(context, skill=skill)
-        self.files: list[Path] = []
         self.said: list[tuple[str, str]] = []
         self._lines = Lines(kept=kept)
         self._open = True
@@ -151,10 +149,18 @@ class Room:
                 self.talk.task = left.task
 
     async def _say(self, text: str) -> None:
-        what: list[object] = [text, *self.files]
         self.said.append(("you", text))
-        result = await self.exchange.say(self.talk, *what)
-        self.files.clear()
+        work = self.exchange.say(self.talk, text)
+        while True:
+            try:
+                result = await work
+                break
+            except Interjection as command:
+                await self._take(command.text)
+                task = self.talk.task
+                if not self._open or task is None or not self.talk.waits:
+                    return
+                work = self.exchange.go_on(self.talk, task)
         answer = formatting.result_words(result)
         if not answer and isinstance(result, Task) and (question := question_shown(result)):
             answer = question.prompt
@@ -184,7 +190,7 @@ class Room:
             if not _is_file(path):
                 self.show(f"There is no file {formatting.line(name)}.")
                 continue
-            self.files.append(path)
+            self.exchange.files.append(path)
             self.show(f"{path.name} will be attached to your next message.", "dim")
 
     async def save(self, rest: str) -> None:
@@ -205,6 +211,7 @@ class Room:
         if rest not in known:
             self.show(f"There is no skill {formatting.line(rest, 40)}: {', '.join(known)}")
             return
+        self._leave()
         self.skill = rest
         self.talk = self.agent.conversation(self.talk.context_id, skill=rest)
 
@@ -226,10 +233,16 @@ class Room:
         self.show("There is no task to cancel." if task is None else task.state.value)
 
     async def new(self, rest: str) -> None:
+        self._leave()
         self.talk = self.agent.conversation(skill=self.skill)
         self.said.clear()
-        self.files.clear()
+        self.exchange.files.clear()
         self.show("A new conversation.", "dim")
+
+    def _leave(self) -> None:
+        """Names the task that the next message will no longer answer."""
+        if self.talk.task is not None and self.talk.waits:
+            self.show(f"The task {formatting.line(self.talk.task.id)} still waits.", "dim")
 
     async def quit(self, rest: str) -> None:
         self._open = False

@@ -27,14 +27,14 @@ PORT = 8430
 
 def listen(
     *,
-    port: Annotated[int, Parameter(help="Port to listen on; 0 for a free one.")] = PORT,
+    port: Annotated[int, Parameter(alias="-p", help="Port to listen on; 0 for a free one.")] = PORT,
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     insecure: Annotated[bool, Parameter(help="Listen on the network without TLS.")] = False,
     unsigned: Annotated[
         bool, Parameter(help="Accept the token without a signature, as the official SDKs send it.")
     ] = False,
     count: Annotated[int, Parameter(help="Stop after this many calls. [default: Ctrl-C]")] = 0,
-    json: Annotated[bool, Parameter(help="Print JSON in the form of A2A 1.0.")] = False,
+    json: Annotated[bool, Parameter(alias="-j", help="Print JSON in the form of A2A 1.0.")] = False,
 ) -> None:
     """Receive webhooks and print them.
 

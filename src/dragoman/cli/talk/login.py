@@ -50,7 +50,7 @@ def login(
         bool, Parameter(name="--list", help="List the agents that you are logged in to.")
     ] = False,
     forget: Annotated[bool, Parameter(help="Log out: delete the stored tokens.")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, Parameter(name=("--json", "-j"), help="Print JSON.")] = False,
 ) -> None:
     """Log in to an agent once; other commands then use the saved tokens.
 

@@ -28,15 +28,19 @@ def send(
     text: Annotated[str, DASH, Parameter(help="Text of the message; - reads standard input.")] = "",
     /,
     *,
-    file: Annotated[tuple[Path, ...], Parameter(help="File to attach; repeatable.")] = (),
+    file: Annotated[
+        tuple[Path, ...], Parameter(alias="-f", help="File to attach; repeatable.")
+    ] = (),
     data: Annotated[
-        str | None, Parameter(help="JSON data to attach; @FILE reads it from a file.")
+        str | None, Parameter(alias="-d", help="JSON data to attach; @FILE reads it from a file.")
     ] = None,
-    skill: Annotated[str, Parameter(help="Id of the skill.")] = "",
+    skill: Annotated[str, Parameter(alias="-s", help="Id of the skill.")] = "",
     task: Annotated[
-        str, Parameter(help="Id of the task that the message answers or continues.")
+        str, Parameter(alias="-t", help="Id of the task that the message answers or continues.")
     ] = "",
-    context: Annotated[str, Parameter(help="Id of the context that the message belongs to.")] = "",
+    context: Annotated[
+        str, Parameter(alias="-c", help="Id of the context that the message belongs to.")
+    ] = "",
     stream: Annotated[
         bool,
         Parameter(help="Write text as it arrives even if piped; with --json, every event."),

@@ -21,6 +21,7 @@ from dragoman.observability.log import Log
 from dragoman.settings import Server
 
 GRPC = "GRPC"
+REST_1_0 = "HTTP+JSON", "1.0"
 
 
 def chosen(server: Server) -> tuple[tuple[str, str], ...]:

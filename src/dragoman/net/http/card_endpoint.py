@@ -36,15 +36,25 @@ class CardEndpoint:
         self._modified = formatdate(since, usegmt=True).encode()
         self._ready.clear()
 
-    def routes(self, below: Iterable[str] = ()) -> dict[str, dict[str, Handler]]:
+    def routes(
+        self, below: Iterable[str] = (), *, rest: bool = False
+    ) -> dict[str, dict[str, Handler]]:
         """Returns the routes of the card. Clients of some dialects look for a card `below` the
-        address they call, and must not find an interface of another dialect in it."""
+        address they call, and must not find an interface of another dialect in it. With `rest`,
+        there is also an OpenAPI document of that binding."""
         pages: dict[str, Handler] = {
             "/.well-known/agent-card.json": self.current,
             "/.well-known/agent.json": self.legacy,
             **{f"{path}/.well-known/agent.json": self._alone(path) for path in below},
         }
+        if rest:
+            pages["/openapi.json"] = self.openapi
         return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
+
+    @policy(Policy.CARD)
+    async def openapi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the OpenAPI document of the REST binding."""
+        await self._answer("openapi", scope, headers_in(scope["headers"]), send)
 
     @policy(Policy.CARD)
     async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +104,14 @@ class CardEndpoint:
         return page
 
 
+def _openapi(card: Card, base: str) -> bytes:
+    from dragoman.dialects.a2a.openapi import document  # few callers ask for it
+
+    return document(card, base)
+
+
 _FORMS: dict[str, Callable[[Card, str], bytes]] = {
+    "openapi": _openapi,
     "pure": lambda card, base: documents.pure_1_0(card),
     "merged": lambda card, base: documents.merged(card),
     "legacy": lambda card, base: documents.legacy(card),

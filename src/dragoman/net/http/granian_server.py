@@ -54,9 +54,16 @@ _UNSEEN = 0.05
 _numbers = count(1)
 
 
-def bind(host: str, port: int, flag: str = "--port", limits: Limits | None = None) -> socket.socket:
+def bind(
+    host: str,
+    port: int,
+    flag: str = "--port",
+    limits: Limits | None = None,
+    reserved: int = 0,
+) -> socket.socket:
     """Returns a listening socket, or raises a `ConfigError` that says what to do. `flag` is the
-    option that sets the port."""
+    option that sets the port; `reserved` is another port of ours, which is not suggested instead
+    of this one."""
     limits = limits or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -81,9 +88,8 @@ def bind(host: str, port: int, flag: str = "--port", limits: Limits | None = Non
         raise ConfigError(f"port must be between 0 and 65535, not {port}.") from None
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
-            text = (
-                f"Port {port} is in use. Stop what runs there or choose another: {flag} {port + 1}"
-            )
+            free = _free_port(host, family, port, reserved)
+            text = f"Port {port} is in use. Stop what runs there or choose another: {flag} {free}"
         elif exc.errno == errno.EACCES:
             text = f"Port {port} needs more privileges. Choose one above 1023: {flag} 8420"
         elif exc.errno == errno.EADDRNOTAVAIL:
@@ -91,6 +97,15 @@ def bind(host: str, port: int, flag: str = "--port", limits: Limits | None = Non
         else:
             text = f"Cannot listen on {host}:{port}: {exc.strerror or exc}."
         raise ConfigError(text) from None
+
+
+def _free_port(host: str, family: socket.AddressFamily, port: int, reserved: int) -> int:
+    """Returns a port near this one that can be used now, or 0, which means any."""
+    for near in range(port + 1, min(port + 100, 65536)):
+        if near != reserved:
+            with suppress(OSError), socket.create_server((host, near), family=family):
+                return near
+    return 0
 
 
 def raise_file_limit(wanted: int) -> None:

@@ -6,13 +6,15 @@ creates no objects but those that its response needs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
 from .asgi import Handler, Receive, Scope, Send, answer, headers_in
+from .cors import CrossOrigin
 from .mount_point import AGENTS, HOSTED, below, host_in, relative
 from .request_body import RequestBody
 
@@ -48,6 +50,8 @@ class Router:
         self._mounts: dict[str, Router] = {}
         self._by_host: dict[str, Router] = {}
         self._by_tenant: dict[str, Router] = {}
+        self.cors: CrossOrigin | None = None
+        """What pages of other origins may do, if any of them may call us."""
         self.everywhere: frozenset[str] = frozenset()
         """The paths that are the server's own, even at the host of an agent."""
         self.everywhere_below: tuple[str, ...] = ()
@@ -88,6 +92,10 @@ class Router:
         kind, router = scope["type"], self
         if kind == "lifespan":
             return self._lifespan(receive, send)
+        if self.cors is not None and kind == "http" and (origin := self.cors.origin_in(scope)):
+            if self.cors.is_preflight(scope):
+                return self.cors.preflight(send, origin)
+            send = self.cors.marking(send, origin)
         if self._seen is not None:
             scope = self._seen(scope)
         if scope.get("root_path"):
@@ -136,6 +144,18 @@ class Router:
     def _of_pattern(self, key: str, method: str) -> Handler | None:
         methods = self.routes[key]
         return methods.get(method) or methods.get("*")
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
+        """Starts the app, and stops it at the end. Frameworks that mount it run no lifespan but
+        their own, which can be this one: `FastAPI(lifespan=desk.lifespan)`."""
+        if self._start is not None:
+            await self._start()
+        try:
+            yield
+        finally:
+            if self._stop is not None:
+                await self._stop()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

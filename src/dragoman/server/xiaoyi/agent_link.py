@@ -4,6 +4,7 @@ link."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -17,8 +18,9 @@ from dragoman.settings import HostedAgent, LinkSettings, Settings
 if TYPE_CHECKING:
     from dragoman.agent import Agent
     from dragoman.observability.log import Log
+    from dragoman.store import Store
 
-    from ..services import ServiceContext
+    from ..services import ServedPeer, ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
 """The environment variables for the keys, if the settings name no others."""
@@ -58,6 +60,7 @@ def link_service(context: ServiceContext) -> Service | None:
         engine.store.sessions if isinstance(engine, Engine) else MemorySessions(wall_clock),
         wall_clock,
         store=engine.store if isinstance(engine, Engine) else None,
+        reports=_store_of(engine),
         kept_as=engine.name if isinstance(engine, Engine) else "",
         scopes=link.scopes,
         message_size=link.message_size,
@@ -72,6 +75,23 @@ def link_service(context: ServiceContext) -> Service | None:
             allow_private=context.settings.server.allow_private,
         ),
     )
+
+
+def _store_of(engine: ServedPeer) -> Callable[[], Awaitable[Store]] | None:
+    """Returns what returns the store of an agent, while the agent is served."""
+    from dragoman.backend.peer import BackendPeer
+    from dragoman.engine import Engine
+
+    if isinstance(engine, BackendPeer):
+        return engine.open_store
+    if not isinstance(engine, Engine):
+        return None
+    store = engine.store
+
+    async def found() -> Store:
+        return store
+
+    return found
 
 
 def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:

@@ -23,6 +23,7 @@ from ..clock import Clock
 from ..codec import cut
 from ..interface import AdminFilter, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
+from ..link_status import LinkStatusStore
 from ..memory.archive import Place
 from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
@@ -44,6 +45,7 @@ from .format import (
     read_task,
 )
 from .link_keys import FileLinkKeys
+from .link_status import FileLinkStatus
 from .outbox import FileOutbox, content
 from .reader import FileReader
 from .registry import FileRegistry
@@ -71,6 +73,8 @@ class FileStore(MemoryStore):
         self.registry: RegistryStore = self._registry_files
         self._key_files = FileLinkKeys(folder / "link_keys", clock, self._files.replace)
         self.link_keys: LinkKeyStore = self._key_files
+        self._link_files = FileLinkStatus(folder / "link_status", clock, self._files.replace)
+        self.link_status: LinkStatusStore = self._link_files
         self._unwritten: list[asyncio.Future[None]] = []
         """The lines of the change that is being made, on their way to the disk."""
         self._lock = FolderLock(folder)
@@ -100,6 +104,7 @@ class FileStore(MemoryStore):
         self._session_files.recover(damaged)
         self._registry_files.recover(damaged)
         self._key_files.recover(damaged)
+        self._link_files.recover(damaged)
 
     def _adopt(self, found: TaskFile) -> None:
         """Takes a task that was read from its file into memory."""

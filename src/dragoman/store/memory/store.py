@@ -22,12 +22,14 @@ from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
+from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
 from .link_keys import MemoryLinkKeys
+from .link_status import MemoryLinkStatus
 from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
 from .registry import MemoryRegistry
@@ -49,6 +51,7 @@ class MemoryStore(OutboxCalls):
         self.sessions: SessionStore = MemorySessions(clock)
         self.registry: RegistryStore = MemoryRegistry(clock)
         self.link_keys: LinkKeyStore = MemoryLinkKeys(clock)
+        self.link_status: LinkStatusStore = MemoryLinkStatus(clock)
         self._clear()
 
     def _clear(self) -> None:

@@ -22,6 +22,7 @@ from ..bulkheads import Bulkheads
 from ..clock import Clock
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
+from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
@@ -32,6 +33,7 @@ from .address import parse_address
 from .commit_queue import CommitQueue
 from .database_clock import DatabaseClock
 from .link_keys import PostgresLinkKeys
+from .link_status import PostgresLinkStatus
 from .migrations import migrate, newest, scripts
 from .pool import Database, DatabasePool, Job
 from .registry import PostgresRegistry
@@ -69,6 +71,7 @@ class PostgresStore(OutboxCalls):
         self.sessions: SessionStore = PostgresSessions(self._pool, self._time)
         self.registry: RegistryStore = PostgresRegistry(self._pool, self._time)
         self.link_keys: LinkKeyStore = PostgresLinkKeys(self._pool, self._time)
+        self.link_status: LinkStatusStore = PostgresLinkStatus(self._pool, self._time)
 
     async def open(self) -> None:
         await self._pool.open()

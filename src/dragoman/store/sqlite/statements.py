@@ -21,16 +21,19 @@ _FIXED = ("task_id", "context_id", "tenant", "principal", "agent", "skill", "dia
 _CHANGING = tuple(name for name in _COLUMNS if name not in (*_FIXED, "hidden"))
 
 # The names of the columns are our own; every value from outside is bound.
-_INSERTED = (*_COLUMNS, "ended", "key", "digest", "log")
+_INSERTED = (*_COLUMNS, "ended", "key", "digest", "log", "last_piece")
 INSERT = (
     f"INSERT INTO task ({', '.join(_INSERTED)}) "  # noqa: S608
     f"VALUES ({', '.join('?' * len(_INSERTED))})"
 )
 _SET = ", ".join(f"{name} = ?" for name in (*_CHANGING, "ended"))
-UPDATE = f"UPDATE task SET {_SET} WHERE task_id = ?"  # noqa: S608
+UPDATE = (
+    f"UPDATE task SET {_SET}, last_piece = coalesce(?, last_piece) "  # noqa: S608
+    "WHERE task_id = ?"
+)
 # Most writes only continue the log of a task. SQLite rewrites the entries in all indexes whose
 # columns an UPDATE names, whether they change or not, so this names none of them.
-LENGTHEN = "UPDATE task SET last_seq = ? WHERE task_id = ?"
+LENGTHEN = "UPDATE task SET last_seq = ?, last_piece = coalesce(?, last_piece) WHERE task_id = ?"
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 
 ALL = _SELECT
@@ -92,17 +95,28 @@ AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.d
 ORDER BY status_at LIMIT ?"""
 FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
 _LOG = "SELECT log FROM task WHERE task_id = ?"
-# The piece that holds the first event after the cursor may begin before the cursor.
-_PIECES = """
-SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
-  (SELECT max(seq) FROM piece WHERE task_id = ?1 AND seq <= ?2), 0)
-ORDER BY seq"""
+LAST_PIECE = "SELECT last_piece FROM task WHERE task_id = ?"
+NEWEST_PIECE = "SELECT coalesce(max(n), 0) FROM piece"
+# The pieces are read from the last one back. The one that holds the first event after the cursor
+# may begin before the cursor.
+_CHAIN = """
+WITH RECURSIVE chain(n, seq, previous) AS (
+  SELECT n, seq, previous FROM piece WHERE n = (SELECT last_piece FROM task WHERE task_id = ?1)
+  UNION ALL
+  SELECT piece.n, piece.seq, piece.previous FROM chain JOIN piece ON piece.n = chain.previous
+  WHERE chain.seq > ?2)
+"""
+_PIECES = _CHAIN + "SELECT body FROM chain JOIN piece USING (n) ORDER BY chain.seq"  # noqa: S608
 NOTHING_LEFT = "DELETE FROM tally WHERE n = 0"
-DROP_LOG = "DELETE FROM piece WHERE task_id = ?"
-MARK_DROPPED = "UPDATE task SET ended = 2, log = NULL WHERE task_id = ?"
+DROP_LOG = (
+    _CHAIN.replace("?2", "0")  # noqa: S608
+    + "DELETE FROM piece WHERE n IN (SELECT n FROM chain)"
+)
+# The number of a piece that was dropped may be used again.
+MARK_DROPPED = "UPDATE task SET ended = 2, log = NULL, last_piece = 0 WHERE task_id = ?"
 DELETE_TASK = (
+    DROP_LOG,
     "DELETE FROM task WHERE task_id = ?",
-    "DELETE FROM piece WHERE task_id = ?",
     "DELETE FROM frozen WHERE task_id = ?",
     "DELETE FROM input WHERE task_id = ?",
     "DELETE FROM record WHERE task_id = ?",
@@ -143,16 +157,19 @@ def row_in(found: tuple[Any, ...]) -> Row:
     return Row(**values)
 
 
-def insert_values(row: Row, key: Idempotency | None, log: bytes | None) -> tuple[Any, ...]:
+def insert_values(
+    row: Row, key: Idempotency | None, log: bytes | None, last_piece: int
+) -> tuple[Any, ...]:
     """Returns the arguments of `INSERT`."""
     ended = 1 if row.state in FINAL else 0
     mark = (None, None) if key is None else (key.key, key.digest)
-    return (*_plain(_all_of(row), _AT), ended, *mark, log)
+    return (*_plain(_all_of(row), _AT), ended, *mark, log, last_piece)
 
 
-def update_values(row: Row) -> tuple[Any, ...]:
-    """Returns the arguments of `UPDATE`."""
-    return (*_plain(_changing_of(row), _AT_CHANGING), 1 if row.state in FINAL else 0, row.task_id)
+def update_values(row: Row, last_piece: int | None) -> tuple[Any, ...]:
+    """Returns the arguments of `UPDATE`. `last_piece` is None if the log did not change."""
+    ended = 1 if row.state in FINAL else 0
+    return (*_plain(_changing_of(row), _AT_CHANGING), ended, last_piece, row.task_id)
 
 
 _FLAGS = ("runnable", "cancel", "hidden")

@@ -94,8 +94,9 @@ class SqliteWriter:
         execute = self._db.execute
         execute("BEGIN IMMEDIATE")
         try:
-            # A batch that only creates tasks uses no row of the cache, and need not check it.
-            if any(job.apply is not SqliteWriter.create for job in jobs):
+            # A batch that only creates ended tasks uses nothing of the cache, and need not check
+            # it.
+            if not all(_creates_ended(job) for job in jobs):
                 self._look()
             outcomes: list[Outcome] = []
             for job in jobs:
@@ -336,6 +337,10 @@ class SqliteWriter:
         """Closes the file and releases the locks of the workers."""
         self._locks.let_go()
         self._db.close()
+
+
+def _creates_ended(job: Job) -> bool:
+    return job.apply is SqliteWriter.create and job.argument.ended is not None
 
 
 def _concerns_all(error: Exception) -> bool:

@@ -12,6 +12,7 @@ from .durability import DurabilityTests
 from .fixture import HandClock
 from .hooks import HookTests
 from .link_keys import LinkKeyTests
+from .link_status import LinkStatusTests
 from .registry import RegistryTests
 from .runs import RunTests
 from .sessions import SessionTests
@@ -30,6 +31,7 @@ class StoreContract(
     AgentTests,
     RegistryTests,
     LinkKeyTests,
+    LinkStatusTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from dragoman.core.events import Ask, Asked, Opened, Stamped, StateChanged
+from dragoman.core.events import AnyEvent, Ask, Asked, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Message, Role, State, Text
 from dragoman.store.interface import (
@@ -92,7 +92,7 @@ class StoreFixture:
 
     # Drafts and writes that are not handed over yet.
 
-    def stamp(self, task_id: str, *events: Opened | StateChanged | Asked) -> tuple[Stamped, ...]:
+    def stamp(self, task_id: str, *events: AnyEvent) -> tuple[Stamped, ...]:
         """Stamps events as the next ones in the log of a task."""
         fold = self.folds.setdefault(task_id, Fold(task_id, f"c-{task_id}"))
         stamped = []
@@ -142,7 +142,7 @@ class StoreFixture:
     def write(
         self,
         claim: Claim,
-        *events: StateChanged | Asked,
+        *events: AnyEvent,
         heard: int = 0,
         records: tuple[Record, ...] = (),
         forget: tuple[int, ...] = (),

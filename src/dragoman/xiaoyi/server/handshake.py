@@ -41,6 +41,8 @@ class LinkHandshake:
         this server."""
         self._ring, self._used, self._clock = ring, used, clock
         self._window, self._name_in = int(window * 1000), name_in
+        self.on_refusal: Callable[[str, str], None] = lambda agent_id, why: None
+        """Called with an agent that was refused although its access key is valid, and why."""
 
     async def check(self, headers: Mapping[str, str]) -> tuple[str, str]:
         """Returns the access key and the agent id. Raises `Unauthenticated`, or `Forbidden` for an
@@ -49,8 +51,6 @@ class LinkHandshake:
         stamp, signature = headers.get(TIMESTAMP, ""), headers.get(SIGN, "")
         if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= _LONGEST):
             raise self._refused(access_key, "no time in x-ts")
-        if abs(self._clock() - int(stamp)) > self._window:
-            raise self._refused(access_key, "the clock of the agent is wrong")
         try:
             found = await self._ring.find(access_key)
         except ConfigError as exc:
@@ -59,17 +59,23 @@ class LinkHandshake:
         if found is None:
             raise self._refused(access_key, "an unknown or revoked access key")
         key, secret = found
+        # Only keys that we made may add to the figures of their own agents.
+        claimed = agent_id if agent_id in key.agent_ids else ""
+        if abs(self._clock() - int(stamp)) > self._window:
+            raise self._refused(access_key, "the clock of the agent is wrong", claimed)
         if not verify(secret, stamp, signature):
-            raise self._refused(access_key, "a wrong signature")
+            raise self._refused(access_key, "a wrong signature", claimed)
         place = self._name_in(headers.get("host", ""))
         mark = hashlib.sha256(repr((access_key, stamp, signature, place)).encode()).digest()
         if not await self._used.first(mark, int(stamp) + self._window):
-            raise self._refused(access_key, "a signature that was used before")
+            raise self._refused(access_key, "a signature that was used before", claimed)
         if agent_id not in key.agent_ids:
             log.warning("A link is refused", access_key=access_key, why="a foreign agent id")
             raise Forbidden("This access key is not one of this agent.")
         return access_key, agent_id
 
-    def _refused(self, access_key: str, why: str) -> Unauthenticated:
+    def _refused(self, access_key: str, why: str, agent_id: str = "") -> Unauthenticated:
+        if agent_id:
+            self.on_refusal(agent_id, why)
         log.warning("A link is refused", access_key=access_key[:64], why=why)
         return Unauthenticated()

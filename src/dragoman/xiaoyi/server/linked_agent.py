@@ -38,6 +38,7 @@ from dragoman.engine.background_work import BackgroundWork
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.store.clock import wall_clock
 
+from ..link_figures import LinkFigures
 from .linked_task import LinkedTask, parsed
 
 log = Logger("xiaoyi")
@@ -68,8 +69,9 @@ class LinkedAgent:
     dialect = "xiaoyi"
     remembers = False
 
-    def __init__(self, agent_id: str) -> None:
+    def __init__(self, agent_id: str, figures: LinkFigures | None = None) -> None:
         self.agent_id = agent_id
+        self._figures = figures
         self.card = Card(
             name=agent_id,
             description=f"{agent_id}, over a XiaoYi link",
@@ -270,6 +272,8 @@ class LinkedAgent:
             raise Unsupported("The agent takes no message for a task that it works on, or ended.")
         steps = await self._peer.begin(op, ctx)
         task.name = name
+        if self._figures is not None and isinstance(op, SendMessage):
+            steps = _timed(steps, self._figures)
         task.pump = self._work.spawn(_pump(task, steps))
         task.add(StateChanged(state=State.WORKING))
         self._tasks[task.id] = task
@@ -304,6 +308,19 @@ async def _pump(task: LinkedTask, steps: AsyncGenerator[Batch, None]) -> None:
         task.fail(exc)
     finally:
         task.rest()
+
+
+async def _timed(
+    steps: AsyncGenerator[Batch, None], figures: LinkFigures
+) -> AsyncGenerator[Batch, None]:
+    """Notes the time until the first answer."""
+    began = asyncio.get_running_loop().time()
+    async with aclosing(steps):
+        async for batch in steps:
+            if began:
+                figures.latency = asyncio.get_running_loop().time() - began
+                began = 0.0
+            yield batch
 
 
 Left = Callable[[LinkedAgent], None]

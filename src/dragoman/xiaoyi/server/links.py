@@ -15,12 +15,20 @@ from dragoman.core.session import Frame
 from dragoman.dialects.xiaoyi.wire import PATH
 from dragoman.net.http.asgi import Receive, Scope, Send, answer, headers_in
 from dragoman.net.server_context import ServerContext
-from dragoman.net.websocket.connection import REFUSED, SocketConnection, SocketLimits
+from dragoman.net.websocket.connection import (
+    GOING,
+    REFUSED,
+    TOO_BIG,
+    TOO_MUCH,
+    SocketConnection,
+    SocketLimits,
+)
 from dragoman.net.websocket.endpoint import SocketEndpoint
 from dragoman.security.route_policy import refuse
 from dragoman.settings import XiaoYi
 
 from ..keys import KeyRing
+from ..link_figures import LinkFigures
 from .handshake import LinkHandshake
 from .linked_agent import LinkedAgent
 
@@ -29,14 +37,25 @@ log = Logger("xiaoyi")
 SCHEME = "xiaoyi"
 EXTENSION = "websocket.http.response"
 """The ASGI extension with which a handshake is refused with a status of ours."""
+_WHY = {
+    GOING: "The agent was silent for too long, or did not read",
+    TOO_BIG: "The agent sent a message that is too large",
+    TOO_MUCH: "The agent sent too many messages",
+}
 _STATUS = {Unauthenticated: 401, Forbidden: 403, TaskNotFound: 404}
 
 
 class Links:
     """The agents that have dialled in, as long as they have a link or a task that waits for one."""
 
-    def __init__(self, keep: float) -> None:
-        """`keep` are the seconds for which tasks wait for an agent without a link."""
+    def __init__(self, keep: float, server: str = "") -> None:
+        """`keep` are the seconds for which tasks wait for an agent without a link. `server` is
+        the address of this server, for operators."""
+        self._server = server
+        self.figures: dict[str, LinkFigures] = {}
+        """The figures of each agent that has dialled in, or tried to."""
+        self.on_figures: Callable[[], None] = lambda: None
+        """Called when any of them has changed."""
         self.agents: dict[str, LinkedAgent] = {}
         self.open: dict[str, LinkSocket] = {}
         """The open links by their names."""
@@ -48,16 +67,25 @@ class Links:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.closing = False
 
+    def figures_of(self, agent_id: str) -> LinkFigures:
+        """Returns the figures of an agent."""
+        found = self.figures.get(agent_id)
+        if found is None:
+            found = self.figures[agent_id] = LinkFigures("server", agent_id, self._server)
+            found.on_change = lambda: self.on_figures()
+        return found
+
     def add(self, agent_id: str, link: LinkSocket) -> LinkedAgent:
         """Adds a link to an agent."""
         if (timer := self._timers.pop(agent_id, None)) is not None:
             timer.cancel()
         agent = self.agents.get(agent_id)
         if agent is None:
-            agent = self.agents[agent_id] = LinkedAgent(agent_id)
+            agent = self.agents[agent_id] = LinkedAgent(agent_id, self.figures_of(agent_id))
         first = not agent.online
         agent.add_link(link)
         self.open[link.name] = link
+        self.figures_of(agent_id).opened()
         log.info("An agent dialled in", agent=agent_id, links=len(agent.links))
         if first:
             self.on_arrival(agent)
@@ -69,7 +97,11 @@ class Links:
         """Removes a link from its agent."""
         self.open.pop(link.name, None)
         agent.remove_link(link)
-        log.info("A link has closed", agent=agent.agent_id, links=len(agent.links))
+        log.info("A link has closed", agent=agent.agent_id, links=len(agent.links), why=link.why)
+        figures = self.figures_of(agent.agent_id)
+        figures.closed()
+        if link.why:
+            figures.failed(link.why)
         if agent.online or self.closing:
             return
         self.on_departure(agent)
@@ -87,7 +119,7 @@ class Links:
         for timer in self._timers.values():
             timer.cancel()
         for link in tuple(self.open.values()):
-            link.hang_up()
+            link.hang_up("The server stops")
         for agent in self.agents.values():
             await agent.close()
 
@@ -111,6 +143,8 @@ class LinkSocket(SocketConnection):
         self.name = secrets.token_hex(8)
         self.access_key = access_key
         self.open = True
+        self.why = ""
+        """Why we closed the link; empty if the agent has closed it."""
         self._links = links
         self._agent = links.add(agent_id, self)
 
@@ -119,8 +153,15 @@ class LinkSocket(SocketConnection):
         # Answers to our requests are not rate limited: their readers slow them down.
         return await self._agent.hear(Frame(frame.body, self.name)) or self._may_talk()
 
-    def hang_up(self) -> None:
+    async def run(self) -> int:
+        """Runs until the agent leaves or breaks a rule, and returns the close code."""
+        code = await super().run()
+        self.why = self.why or _WHY.get(code, "")
+        return code
+
+    def hang_up(self, why: str = "") -> None:
         """Closes the link from our side."""
+        self.why = why
         self._cut()
 
     def _cut(self) -> None:

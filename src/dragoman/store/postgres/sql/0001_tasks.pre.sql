@@ -184,3 +184,14 @@ CREATE TABLE dragoman.link_key (
   revoked_at  bigint NOT NULL,
   body        bytea NOT NULL
 );
+
+-- The status of links, as the processes that have them report it, for operators.
+CREATE TABLE dragoman.link_status (
+  side         text COLLATE "C" NOT NULL,
+  agent_id     text COLLATE "C" NOT NULL,
+  server       text COLLATE "C" NOT NULL,
+  host         text COLLATE "C" NOT NULL,
+  reported_at  bigint NOT NULL,           -- it is dropped a day later, unless it is renewed
+  body         bytea NOT NULL,            -- the whole status
+  PRIMARY KEY (side, agent_id, server, host)
+);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.xiaoyi.reconnect_policy import ReconnectPolicy
+from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.xiaoyi.session_routes import SessionRoutes
 
 
@@ -46,3 +46,9 @@ def test_a_session_is_routed_to_its_link_or_to_another_and_forgotten_when_it_is_
     for session in ("s1", "s2", "s3"):
         routes.record(session, "a")
     assert "s1" not in routes
+
+
+def test_a_link_that_is_never_given_up_is_dialled_at_the_longest_pause_for_ever() -> None:
+    found = pauses(ReconnectPolicy(first=0.5, tries=None, jitter=0), 100)
+    assert found[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert found[-1] == 60.0

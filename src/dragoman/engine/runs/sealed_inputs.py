@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message
-
-from . import rules
-from .codec import Unpacker, pack
-from .writes import Input
+from dragoman.store import rules
+from dragoman.store.codec import Unpacker, pack
+from dragoman.store.writes import Input
 
 if TYPE_CHECKING:
-    from .seal import Seal
+    from dragoman.store.seal import Seal
 
 log = Logger("runner")
 
@@ -40,7 +39,7 @@ class InputSealer:
     @cached_property
     def _seal(self) -> Seal:
         # Loading the ciphers takes long, and few agents ask for credentials.
-        from .seal import Seal
+        from dragoman.store.seal import Seal
 
         return Seal(self._secret, "dragoman credentials at rest")
 
@@ -53,7 +52,7 @@ class InputSealer:
         """Returns the original input. It stays sealed if it was sealed with another key."""
         if not said.sealed:
             return said
-        from .seal import Unopened
+        from dragoman.store.seal import Unopened
 
         try:
             given = _unpack(self._seal.open(said.sealed, task_id))

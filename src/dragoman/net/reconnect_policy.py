@@ -1,6 +1,6 @@
-"""The delays between two attempts to dial, as in the source document: 2 seconds at first, then
-twice as long each time up to 60 seconds, 50 times, and from the beginning after a link that was
-open for 10 seconds."""
+"""The delays between two attempts to dial. The defaults are those of the XiaoYi source document: 2
+seconds at first, then twice as long each time up to 60 seconds, 50 times, and from the beginning
+after a link that was open for 10 seconds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class ReconnectPolicy:
     def __init__(
         self,
         *,
-        tries: int = TRIES,
+        first: float = FIRST,
+        tries: int | None = TRIES,
         jitter: float = JITTER,
         drawn: Callable[[], float] | None = None,
     ) -> None:
-        """`drawn` returns a number from 0 to 1."""
-        self._most, self._jitter = tries, jitter
+        """`first` is the first pause in seconds, `tries` None stands for no end of them, and
+        `drawn` returns a number from 0 to 1."""
+        self._first, self._most, self._jitter = first, tries, jitter
         self._drawn = drawn or random.random
         self.tries = 0
         """The number of attempts since the last stable link."""
@@ -38,8 +40,8 @@ class ReconnectPolicy:
         `held` is the time for which the link was open; 0 if it could not be opened."""
         if held >= STABLE:
             self.tries = 0
-        if self.tries >= self._most:
+        if self._most is not None and self.tries >= self._most:
             return None
-        pause = min(MOST, FIRST * 2.0 ** min(self.tries, 10))
+        pause = min(MOST, self._first * 2.0 ** min(self.tries, 10))
         self.tries += 1
         return pause * (1 - self._jitter * self._drawn())

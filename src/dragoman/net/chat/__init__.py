@@ -1,0 +1,26 @@
+"""Chat channels: rooms in which people and programs talk. They know no protocol."""
+
+from .channel import (
+    Channel,
+    ChannelLimits,
+    ChatFile,
+    ChatMessage,
+    Cursor,
+    FileCursor,
+    MemoryCursor,
+)
+from .kinds import ChatAddress, channel_from, is_chat_address, parse_chat_address
+
+__all__ = [
+    "Channel",
+    "ChannelLimits",
+    "ChatAddress",
+    "ChatFile",
+    "ChatMessage",
+    "Cursor",
+    "FileCursor",
+    "MemoryCursor",
+    "channel_from",
+    "is_chat_address",
+    "parse_chat_address",
+]

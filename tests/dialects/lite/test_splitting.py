@@ -1,0 +1,183 @@
+"""Long messages of A2A-Lite: pieces that fit a channel, and the message again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from counts import count
+from dialects.lite import reference_parser, strategies
+from dragoman.core.errors import TooLarge
+from dragoman.dialects.lite import splitting
+from dragoman.dialects.lite.splitting import Joiner, TextLimit, split, split_text
+from dragoman.dialects.lite.wire import LiteMessage, escape, parse
+
+often = settings(max_examples=count(60, 250, 3000))
+long_bodies = st.lists(
+    st.sampled_from([*strategies.LIKE_MARKERS, "x" * 150, "\\", "\\\\", "长" * 70, "👩‍🚀", "word "])
+    | strategies.texts,
+    min_size=1,
+    max_size=40,
+).map(lambda pieces: "".join(pieces).replace("\r", "").rstrip("\n"))
+limits = st.builds(
+    TextLimit, st.integers(150, 500), st.sampled_from(["bytes", "characters"]), st.just(True)
+)
+lines = st.builds(TextLimit, st.integers(150, 450), st.just("bytes"), st.just(False))
+names = st.lists(st.sampled_from(["a.md", "b c.png", "报告.pdf"]), max_size=3).map(tuple)
+
+
+def told(body: str, attachments: tuple[str, ...] = ()) -> LiteMessage:
+    return LiteMessage("result", {"task": "t-1", "state": "completed"}, body, attachments)
+
+
+def heard(texts: list[str], joiner: Joiner | None = None) -> list[LiteMessage | str]:
+    joiner = joiner or Joiner()
+    # Channels remove whitespace at both ends of a message.
+    return [found for text in texts for found in joiner.hear("r", "kiln", text.strip(), 0)]
+
+
+@given(body=long_bodies, attachments=names, limit=limits)
+@often
+def test_a_split_message_is_joined_again(
+    body: str, attachments: tuple[str, ...], limit: TextLimit
+) -> None:
+    message = told(body.strip(), attachments)
+    texts = split(message, limit)
+    assert all(limit.fits(text) for text in texts)
+    assert heard(texts) == [message]
+
+
+@given(body=long_bodies, attachments=names, limit=limits, seed=st.integers(0, 99))
+@settings(max_examples=count(30, 100, 1000))
+def test_parts_may_come_in_any_order(
+    body: str, attachments: tuple[str, ...], limit: TextLimit, seed: int
+) -> None:
+    texts = split(told(body.strip(), attachments), limit)
+    random.Random(seed).shuffle(texts)
+    assert heard(texts) == [told(body.strip(), attachments)]
+
+
+@given(body=long_bodies, attachments=names, limit=lines)
+@often
+def test_a_message_is_joined_again_where_every_line_is_a_message(
+    body: str, attachments: tuple[str, ...], limit: TextLimit
+) -> None:
+    body = "\n".join(line if line.strip() else "" for line in body.split("\n")).strip("\n")
+    message = told(body, attachments)
+    texts = split(message, limit)
+    assert all(limit.fits(text) and text for text in texts)
+    joiner = Joiner()
+    assert [m for text in texts for m in joiner.hear("r", "kiln", text, 0)] == [message]
+    for text in texts[1:]:
+        assert parse(text) is None
+        assert reference_parser.read(text) is None
+
+
+@given(body=long_bodies, limit=limits)
+@often
+def test_the_reference_parser_reads_every_part(body: str, limit: TextLimit) -> None:
+    for text in split(told(body.strip()), limit):
+        found = reference_parser.read(text)
+        assert found is not None
+        assert (found.type, found.params["task"]) == ("result", "t-1")
+
+
+@given(text=long_bodies, limit=limits | lines)
+@often
+def test_pieces_of_a_plain_text_fit_and_are_no_markers(text: str, limit: TextLimit) -> None:
+    pieces = split_text(text, limit)
+    assert all(limit.fits(piece) and piece.strip() and parse(piece) is None for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(escape(text).split())
+
+
+def test_a_short_message_is_one_text() -> None:
+    assert split(told("Done."), TextLimit(100)) == ["[A2A:result task=t-1 state=completed]\nDone."]
+    assert split(told(""), TextLimit(100, multiline=False)) == [
+        "[A2A:result task=t-1 state=completed]"
+    ]
+
+
+def test_a_long_message_is_cut_at_the_end_of_lines_and_words() -> None:
+    body = "First line of it.\nSecond line of it, which is rather long."
+    assert split(told(body), TextLimit(93)) == [
+        "[A2A:result task=t-1 state=completed part=1/3]\nFirst line of it.",
+        "[A2A:result task=t-1 state=completed part=2/3 cut=line]\nSecond line of it, which is",
+        "[A2A:result task=t-1 state=completed part=3/3 cut=space]\nrather long.",
+    ]
+
+
+def test_lines_are_counted_and_long_ones_continued() -> None:
+    limit = TextLimit(60, "bytes", multiline=False)
+    body = "A line that is longer than sixty bytes continues on the next one.\n\nEnd."
+    assert split(told(body), limit) == [
+        "[A2A:result task=t-1 state=completed lines=4]",
+        "A line that is longer than sixty bytes continues on the\\",
+        " next one.",
+        " ",
+        "End.",
+    ]
+
+
+def test_parts_of_others_are_never_joined() -> None:
+    first, second, *_ = split(told("word " * 100), TextLimit(200))
+    joiner = Joiner()
+    assert joiner.hear("r", "kiln", first, 0) == []
+    assert joiner.hear("r", "mallory", second, 0) == []
+    assert joiner.hear("other", "kiln", second, 0) == []
+
+
+def test_a_body_that_never_ends_does_not_hold_back_the_next_message() -> None:
+    joiner = Joiner()
+    assert joiner.hear("r", "kiln", "[A2A:ack task=t lines=3]", 0) == []
+    assert joiner.hear("r", "kiln", "only one line", 0) == []
+    assert joiner.hear("r", "ann", "hello", 0) == ["hello"]
+    assert joiner.hear("r", "kiln", "[A2A:discover]", 0) == [
+        LiteMessage("ack", {"task": "t"}, "only one line"),
+        LiteMessage("discover"),
+    ]
+
+
+def test_a_repeated_part_begins_anew_and_what_waits_too_long_is_forgotten() -> None:
+    texts = split(told("word " * 100), TextLimit(200))
+    joiner = Joiner()
+    assert heard([texts[0], *texts], joiner) == [told(("word " * 100).strip())]
+    assert joiner.hear("r", "kiln", texts[0], 0) == []
+    late = splitting.EXPIRES + 1
+    assert [m for text in texts[1:] for m in joiner.hear("r", "kiln", text, late)] == []
+
+
+def test_what_waits_is_bounded() -> None:
+    joiner = Joiner(most_text=100)
+    long = "[A2A:ack task=t part=1/3]\n" + "x" * 101
+    (found,) = joiner.hear("r", "kiln", long, 0)
+    assert isinstance(found, LiteMessage)
+    assert found.body == "x" * 101
+    for number in range(splitting.MOST_OPEN + 5):
+        assert joiner.hear("r", f"kiln-{number}", "[A2A:ack task=t lines=1]", 0) == []
+    assert joiner.hear("r", "kiln-0", "y", 0) == ["y"]
+    last = f"kiln-{splitting.MOST_OPEN}"
+    assert joiner.hear("r", last, "y" * 101, 0) == [LiteMessage("ack", {"task": "t"})]
+    with pytest.raises(TooLarge):
+        split(told("x" * 100_000), TextLimit(100))
+    with pytest.raises(TooLarge):
+        split(told("x\n" * 1000), TextLimit(100, multiline=False))
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "x/2", "1", "1/1000", "-1/2", "٣/٤", ""])
+def test_a_part_that_makes_no_sense_is_a_message(part: str) -> None:
+    (found,) = Joiner().hear("r", "kiln", f"[A2A:ack task=t part={part}]\nHi", 0)
+    assert isinstance(found, LiteMessage)
+    assert found.body == "Hi"
+
+
+def test_optional_parameters_that_do_not_fit_are_left_out() -> None:
+    params = {"task": "t", "state": "completed", "artifacts": "a" * 200}
+    texts = split(LiteMessage("result", params, "word " * 50), TextLimit(120))
+    assert all(len(text) <= 120 and "artifacts" not in text for text in texts)
+    (found,) = heard(texts)
+    assert found == LiteMessage(
+        "result", {"task": "t", "state": "completed"}, ("word " * 50).strip()
+    )
