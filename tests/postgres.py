@@ -62,6 +62,7 @@ class Server:
 
     def remove(self) -> None:
         """Stops it and deletes its files."""
+        atexit.unregister(self.remove)
         self._run("-m", "immediate", "stop", check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from dragoman.agent import Agent, Skill
 from dragoman.agent.invoke import invoke
 from dragoman.agent.remote_calls import Outside
+from dragoman.bell import SharedBell
 from dragoman.core.errors import (
     BadParams,
     ExtendedCardOff,
@@ -92,6 +93,7 @@ class Engine:
         audit: Audit | None = None,
         workspace: Space | None = None,
         outside: Outside | None = None,
+        bell: SharedBell | None = None,
     ) -> None:
         self.agent = agent
         self.name = name or agent.name
@@ -101,7 +103,7 @@ class Engine:
         self.settings = settings or EngineSettings()
         self._secret = secret or secrets.token_bytes(32)
         shared = maintenance is not None
-        self._maintenance = maintenance or Maintenance(store, self.settings, clock, retention)
+        self._maintenance = maintenance or Maintenance(store, self.settings, clock, retention, bell)
         identity = self._maintenance.worker
         self.runner = Runner(agent, self.name, store, self.settings, clock, self._secret, identity)
         if audit is not None:

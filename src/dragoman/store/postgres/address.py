@@ -17,6 +17,8 @@ class PostgresAddress(Struct, frozen=True, kw_only=True):
 
     dsn: str
     """The URL for the driver. It may hold a password, so it must not be shown."""
+    database: str = ""
+    """The name of the database, if the URL tells it."""
     schema: str = "dragoman"
     """The schema that holds the tables."""
     connections: int = 8
@@ -48,4 +50,7 @@ def parse_address(url: str) -> PostgresAddress:
     if cached is None:
         raise ConfigError("'statement_cache' of the store must be 'on' or 'off'.")
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
-    return PostgresAddress(dsn=dsn, schema=schema, connections=connections, statement_cache=cached)
+    database = re.sub(r"[^A-Za-z0-9_-]", "_", parts.path.strip("/")) or "postgres"
+    return PostgresAddress(
+        dsn=dsn, database=database, schema=schema, connections=connections, statement_cache=cached
+    )

@@ -43,17 +43,19 @@ R = TypeVar("R")
 
 LEAVING = 2.0
 """Seconds for which a store that is closed waits for a database that is away."""
+LOOK = 1000
+"""Milliseconds after which readers look again, whether or not they were told of a change."""
 PROBE = 2.0
 """Seconds for which a probe waits for a database that is away."""
 
 _PROBE = "UPDATE dragoman.clock SET probes = probes + 1"
 _WATCH = """
 UPDATE dragoman.task SET watched = true
-WHERE task_id = ANY($1::text[]) AND ended = 0 AND NOT watched"""
+WHERE task_id = ANY($1::text[]) AND ended = 0 AND NOT watched RETURNING task_id"""
 
 
 class PostgresStore(OutboxCalls):
-    """Implements `Store`."""
+    """Implements `WatchedStore`."""
 
     shared = True
 
@@ -175,9 +177,8 @@ class PostgresStore(OutboxCalls):
         if row.worker and row.worker not in self._workers:
             self.on_news([row.task_id])
 
-    async def watch(self, task_ids: list[str]) -> None:
-        """Has other processes tell when these tasks change, until they end."""
-        await self._read(lambda db: db.execute(_WATCH, task_ids))
+    async def watch(self, task_ids: list[str]) -> list[str]:
+        return [task_id for (task_id,) in await self._read(lambda db: db.fetch(_WATCH, task_ids))]
 
     async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
         return await self._read(lambda db: reader.find_key(db, scope, key))
@@ -263,8 +264,9 @@ class PostgresStore(OutboxCalls):
         await self._pool.read(lambda db: db.execute(_PROBE), PROBE)
 
     async def data_version(self) -> int:
-        # Other processes tell us what they change, so there is nothing to look for.
-        return 0
+        # Other processes tell what they change, but a message may be lost. What waits for one looks
+        # again every second.
+        return self._time() // LOOK
 
     async def find_in_all_scopes(self, which: AdminFilter, limit: int) -> list[Row]:
         return await self._read(lambda db: retention.find_in_all_scopes(db, which, limit))
