@@ -131,8 +131,7 @@ class Subject:
     warm_up: float = 0.6
     # Chunks streamed to find the cost of one: the slower the server, the fewer.
     chunk_total: int = 5_000
-    # For a proxy: the command, in an empty folder, that listens at a port before the agent at
-    # another one.
+    # For a proxy: the command, in an empty folder, that listens before the agent at another port.
     in_front: Callable[[list[str], Path, int, int], list[str]] | None = None
     # What answers when it is ready.
     ready: str = "/.well-known/agent-card.json"
@@ -226,23 +225,19 @@ SUBJECTS = {
             stream_skill="write",
             in_front=proxies.gateway,
         ),
-        Subject(
-            name=REGISTRY,
-            title="dragoman gateway with a registry",
-            command=(ROOT / ".venv/bin/dragoman", "gateway", "--registry"),
-            environment={"BENCH_OPERATOR": proxies.OPERATOR},
-            in_front=proxies.registry,
-            ready="/healthz",
-        ),
-        Subject(
-            name=LINKS,
-            title="dragoman gateway with links",
-            command=(
-                *(ROOT / ".venv/bin/dragoman", "gateway", "--registry"),
-                *("--log-level", "warning"),
-            ),
-            in_front=proxies.links,
-            ready="/healthz",
+        *(
+            Subject(
+                name=name,
+                title=f"dragoman gateway with {what}",
+                command=(ROOT / ".venv/bin/dragoman", "gateway", "--registry"),
+                environment={"BENCH_OPERATOR": proxies.OPERATOR},
+                in_front=in_front,
+                ready="/healthz",
+            )
+            for name, what, in_front in (
+                (REGISTRY, "a registry", proxies.registry),
+                (LINKS, "links", proxies.links),
+            )
         ),
         Subject(
             name=NGINX,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,7 +18,7 @@ from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.pool import connect
 from nats_server import NatsServer
 from postgres import server_url
-from waiting import stays, until
+from waiting import before_again, stays, until
 
 EVERYTHING = ["everything"]
 
@@ -134,7 +133,7 @@ async def test_a_bell_that_was_cut_rings_for_everything_and_goes_on(place: Place
 
             async def arrives() -> bool:
                 one.bell.ring(["again"])
-                await asyncio.sleep(0.05)  # the pause before it is rung again
+                await before_again()
                 return ["again"] in two.heard
 
             await until(arrives)

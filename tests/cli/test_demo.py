@@ -23,8 +23,8 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     for words in (
         "The gateway listens at",
-        "110 of 110 answers were right",
-        "iat-ws asks xiaoyi: hello from iat-ws -> HELLO FROM IAT-WS",
+        "121 of 121 answers were right",
+        "xiaoyi asks xiaoyi: hello from xiaoyi -> HELLO FROM XIAOYI",
         "29 chunks",
         "How many days in Kyoto?   (input-required)",
         "Day 3 in Kyoto",
@@ -33,7 +33,7 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     ):
         assert words in shown.stdout, shown.stdout
     rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){10}\d+$", shown.stdout, re.MULTILINE)
-    assert len(rows) == 10, shown.stdout
+    assert len(rows) == 11, shown.stdout
     assert os.listdir(tmp_path) == []
 
 

@@ -23,8 +23,8 @@ from dragoman.core.model import Hook, State
 from dragoman.store import Store, open_store
 from dragoman.store.codec import pack
 from dragoman.store.interface import Filter, Scope
+from dragoman.store.local.worker_thread import Job, Outcome, WorkerThread
 from dragoman.store.sqlite import database_file, migrations
-from dragoman.store.worker_thread import Job, Outcome, WorkerThread
 from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from engine.harness import until

@@ -101,6 +101,15 @@ class PhoneServer:
     def results(self, task: str) -> list[dict[str, Any]]:
         return [each["result"] for each in self.answers.get(task, ()) if "result" in each]
 
+    def told(self, id: str) -> list[dict[str, Any]]:
+        """The answers to one request."""
+        return [
+            each
+            for answers in self.answers.values()
+            for each in answers
+            if str(each.get("id", "")).partition("#")[0] == id
+        ]
+
     def finals(self, task: str) -> list[dict[str, Any]]:
         """The frames that end an answer."""
         return [each for each in self.results(task) if each.get("final")]

@@ -69,6 +69,28 @@ def an_agent() -> Agent:
     return agent
 
 
+async def test_calls_per_minute_are_counted_for_each_session() -> None:
+    meter = Meter(Rates(calls_per_minute=2))
+    async with phone_server() as phone, linked(phone, meter=meter):
+        for number in (1, 2, 3):
+            await phone.ask("hello", f"tk-{number}")
+        await phone.final("tk-1")
+        await phone.final("tk-2")
+        await until(lambda: phone.answers.get("tk-3"))
+        (refused,) = phone.answers["tk-3"]
+        assert "Too many calls" in refused["error"]["message"]
+        for method in ("tasks/cancel", "clearContext"):
+            id = await phone.say(method, task="tk-2", params={"id": "tk-2", "sessionId": "se-1"})
+            (told,) = await until(lambda id=id: phone.told(id))
+            assert told["result"]["status"]["state"] == "failed"
+        await phone.ask("hello", "tk-4", "se-2")  # another phone
+        assert text_of(await phone.final("tk-4")) == "echo: hello"
+        # The refused message is not forgotten for ever: it may be sent again.
+        meter.rates = Rates()
+        await phone.ask("hello", "tk-3")
+        assert text_of(await phone.final("tk-3")) == "echo: hello"
+
+
 @asynccontextmanager
 async def linked(
     *servers: PhoneServer, url: str = "memory:", agent: Agent | None = None, **more: Any
@@ -76,6 +98,8 @@ async def linked(
     """An agent that has dialled these servers."""
     store = open_store(url)
     engine = Engine(agent or an_agent(), store, EngineSettings())
+    if (media := more.get("media")) is not None:
+        engine.receive_with(media.receive)
     await engine.start()
     links = AgentLinks(
         engine,

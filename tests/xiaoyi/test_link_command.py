@@ -102,6 +102,54 @@ async def test_files_of_phones_are_kept_beside_the_store(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+async def test_an_agent_that_is_killed_while_it_downloads_a_file_answers_nevertheless(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "go").touch()
+    (tmp_path / "dragoman.toml").write_text("[server]\nallow_private = true\n")
+    asked: list[bytes] = []
+    arrives = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+        if await within_its_life(reader, arrives):
+            writer.write(b"llo")
+        writer.close()
+
+    async def within_its_life(reader: asyncio.StreamReader, event: asyncio.Event) -> bool:
+        """Whether something happens before the agent closes its connection."""
+        closed = asyncio.ensure_future(reader.read())
+        happens = asyncio.ensure_future(event.wait())
+        await asyncio.wait((closed, happens), return_when=asyncio.FIRST_COMPLETED)
+        closed.cancel()
+        happens.cancel()
+        return event.is_set()
+
+    host = await asyncio.start_server(answer, "127.0.0.1", 0)
+    uri = f"http://127.0.0.1:{host.sockets[0].getsockname()[1]}/a.txt"
+    message = {"role": "user", "messageId": "ms-1", "parts": [_file(uri)]}
+    params = {"id": "tk-1", "sessionId": "se-1", "message": message}
+    async with phone_server() as phone, host:
+        flags = ("--server", phone.url, "--media-text", "100")
+        async with command(tmp_path, *flags) as process:
+            await phone.say("message/stream", params=params)
+            await until(lambda: asked)
+            await until(lambda: "working" in phone.states("tk-1"))
+            process.kill()
+            await process.wait()
+        await until(lambda: not phone.links)
+        arrives.set()
+        async with command(tmp_path, *flags):
+            assert text_of(await phone.final("tk-1")) == "Well, hello"
+    assert len(asked) == 2
+
+
+def _file(uri: str) -> dict[str, object]:
+    return {"kind": "file", "file": {"name": "a.txt", "mimeType": "text/plain", "uri": uri}}
+
+
+@pytest.mark.slow
 async def test_it_stops_at_once_when_it_is_told_to(tmp_path: Path) -> None:
     async with phone_server() as phone, command(tmp_path, "--server", phone.url) as process:
         await phone.linked()

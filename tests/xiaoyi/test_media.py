@@ -115,6 +115,9 @@ class Phones:
         @self.agent.skill("look")
         async def look(turn: Turn) -> str:
             self.got, self.text = list(turn.files), turn.text
+            if turn.text == "ask":
+                self.text = await turn.ask("Which file?")
+                return "seen"
             self.paths = [media_path(turn.caller, each) for each in turn.files]
             return "seen"
 
@@ -213,6 +216,19 @@ async def test_text_files_are_added_to_the_text_on_request(tmp_path: Path, wante
         )
         assert on.text == ("look\n早上\n行程" if wanted else "look")
         assert None not in on.paths
+
+
+async def test_the_files_of_an_answer_are_received_too(tmp_path: Path) -> None:
+    async with phones(tmp_path, media_text=100) as (on, links):
+        await on.phone.ask("ask", "tk-0")
+        assert (await on.phone.final("tk-0"))["status"]["state"] == "input-required"
+        await on.send(by_bytes("早上".encode(), "a.md"))
+        assert on.text == "look\n早上"
+        (kept,) = on.on_disk()
+        assert links._store is not None
+        (row,) = await links._store.find_in_all_scopes(_ALL, 10)
+        delete_files(settings_for(tmp_path), [row.task_id])
+        assert not kept.exists()
 
 
 async def test_nothing_is_unpacked(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from dragoman.agent import Agent, Skill
 from dragoman.agent.invoke import invoke
+from dragoman.agent.lifespan import Lifespan
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import SharedBell
 from dragoman.core.errors import (
@@ -55,6 +56,7 @@ from .listing import list_tasks
 from .maintenance import Maintenance
 from .runner import Runner
 from .runs.run import Run
+from .runs.run_context import Receiver
 from .send_message import MessageSender
 from .tail import Place, within
 from .task_ids import TaskNames, by_name
@@ -112,6 +114,8 @@ class Engine:
         space = space_of(workspace) or agent.workspace
         self._workspaces = Workspaces(space, agent=name) if space is not None else None
         self.runner.workspaces = self._workspaces
+        self._lifespan = Lifespan(agent.name, agent.hooks)
+        self.runner.state = self._lifespan.state
         self._clock = clock
         self.webhooks: WebhookQueue | None = None
         if sender is not None:
@@ -130,11 +134,21 @@ class Engine:
         to run tasks."""
         if self._workspaces is not None:
             self._workspaces.open()
-        if self._opens_store:
-            await self.store.open()
-        await self._maintenance.start(self.runner)
+        await self._lifespan.start()
+        try:
+            if self._opens_store:
+                await self.store.open()
+            await self._maintenance.start(self.runner)
+        except BaseException:
+            await self._lifespan.stop()
+            raise
         if self.webhooks is not None:
             self.webhooks.start()
+
+    def receive_with(self, receiver: Receiver | None) -> None:
+        """Has every message of a caller pass through a receiver before the skill gets it."""
+        self.runner.receiver = receiver
+        self.runner.renew_context()
 
     async def stop(self, grace: float = 3.0) -> None:
         """Gives runs `grace` seconds, then returns them to the store. Runs that are returned do not
@@ -151,6 +165,7 @@ class Engine:
             await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
+        await self._lifespan.stop()
 
     def replace_agent(self, agent: Agent, outside: Outside | None) -> None:
         """Replaces the code of the agent. Tasks that are running finish with the old code; tasks

@@ -252,6 +252,7 @@ class MessageSender:
             tools=read_tools(op, ctx),
             hops=ctx.hops,
             deadline=ctx.deadline,
+            headers=dict(ctx.headers) if ctx.headers else None,
         )
         return Run(self._runner.shared, row, skill, opened, ctx)
 

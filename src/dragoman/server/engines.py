@@ -14,7 +14,7 @@ from dragoman.workspace import granted, keep_apart
 
 from .bells import bell_for
 from .remote_agents import RemoteAgents
-from .services import ServedPeer
+from .services.factories import ServedPeer
 
 if TYPE_CHECKING:
     from dragoman.mcp.servers import McpServers
@@ -125,7 +125,7 @@ def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
     if not isinstance(peer, Engine) or isinstance(agent, Backend):
         return False
     before = peer.agent
-    if agent.workspace != before.workspace:
+    if agent.hooks or before.hooks or agent.workspace != before.workspace:
         return False
     if _pushes(agent, settings) != _pushes(before, settings):
         return False

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from dragoman.core.auth_schemes import Secret
+
+from .rooms import RoomSettings
 
 
 class ChannelSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
+    RoomSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
 ):
     """What channels of all kinds have."""
 
-    rooms: tuple[str, ...] = ()
-    """The rooms to join."""
     messages_per_second: float | None = None
     """How many messages per second are sent in the long run; by default what the service allows."""
 

@@ -12,29 +12,29 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
 
 from msgspec.structs import replace
 
 from dragoman.core.errors import DragomanError, TaskFinished, TaskNotFound, TooMany
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Message, Role, Task
+from dragoman.core.model import Role, Task
 from dragoman.core.operations import CancelTask, GetTask, Invoke, SendMessage, Streamed, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result
-from dragoman.core.task_names import called, task_id_of
+from dragoman.core.task_names import called
 from dragoman.dialects.xiaoyi.wire import RequestIn
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
-from dragoman.files.transfer import has_files
 from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
+from dragoman.security.rate_limits import Meter
 from dragoman.store.interface import AdminFilter, Store
+from dragoman.store.sent_marks import OWED, SentMarks
 from dragoman.store.sessions import SessionStore
 
-from .answers import KEEP_ALIVE, OWED, LinkAnswer, SentMarks, round_of
+from .answers import KEEP_ALIVE, LinkAnswer, round_of
 from .link_figures import LinkReporter, families
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
@@ -70,6 +70,7 @@ class AgentLinks(Service):
         reports: Callable[[], Awaitable[Store]] | None = None,
         kept_as: str = "",
         scopes: tuple[str, ...] = (),
+        meter: Meter | None = None,
         message_size: int = 4 * 1024 * 1024,
         policy: Callable[[], ReconnectPolicy] = ReconnectPolicy,
         keep_alive: float = KEEP_ALIVE,
@@ -79,13 +80,15 @@ class AgentLinks(Service):
     ) -> None:
         """`store` holds the tasks of the agent, under the name `kept_as`. Without a store they are
         not kept, and no answer is sent after a restart. `reports` returns the open store that gets
-        the status of the links. Files in answers are offered for download
-        at the door of the server, if there is one that phones reach; else they are sent with their
-        content. `media` keeps the files that phones send; without it, they stay as they came."""
+        the status of the links. Files in answers are offered for download at the door of the
+        server, if there is one that phones reach; else they are sent with their content. `meter`
+        counts the calls of each session. `media` is the receiver of the engine, which keeps the
+        files that phones send; it is closed with the links."""
         self._files, self._media = files, media
         self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
+        self._meter = meter
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
-        self._marks = SentMarks(sessions, keys.agent_id, clock)
+        self._marks = SentMarks(sessions, clock, DIALECT, keys.agent_id)
         self.session_routes = SessionRoutes()
         self.links = {
             server.label: OutboundLink(
@@ -222,17 +225,28 @@ class AgentLinks(Service):
         if key in self._heard:
             log.debug("A request came again", session=session, task=task, server=link.name)
             return
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        ctx = self._context(session, digest)
+        try:
+            if len(self._answers) >= MOST_ANSWERS:
+                raise TooMany
+            self._count(ctx)
+        except TooMany as error:
+            link.callee.resume(request.id, session, task)
+            await link.send(link.callee.send(Fault(request.id, error)))
+            return
         self._heard[key] = None
         if len(self._heard) > MOST_HEARD:
             self._heard.popitem(last=False)
-        if len(self._answers) >= MOST_ANSWERS:
-            link.callee.resume(request.id, session, task)
-            await link.send(link.callee.send(Fault(request.id, TooMany())))
-            return
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()
-        begin = self._work.spawn(self._begin(request, op, self._context(session, digest)))
+        begin = self._work.spawn(self._begin(request, op, ctx))
         self._beginning[begin] = session
         begin.add_done_callback(self._beginning.pop)
+
+    def _count(self, ctx: Context) -> None:
+        """Counts a call of a session, like one of any other caller. Raises `TooMany`. What a server
+        asks on its own account, such as an answer that was lost with its link, does not count."""
+        if self._meter is not None:
+            self._meter.take(ctx)
 
     async def _begin(self, request: RequestIn, op: SendMessage, ctx: Context) -> None:
         session, message = request.session, op.message
@@ -266,19 +280,9 @@ class AgentLinks(Service):
             on_question=self._waiting.__setitem__,
             keep_alive=self._keep_alive,
             files=self._files,
-            receive=self._receiver(task, op, ctx),
         )
         self._answers.add(answer)
         self._work.spawn(self._send(answer))
-
-    def _receiver(
-        self, task: str, op: Streamed, ctx: Context
-    ) -> Callable[[Message], Awaitable[Message]] | None:
-        if self._media is None or isinstance(op, Watch) or not has_files(op.message.parts):
-            return None
-        # The engine gives a new task this id, so its files are erased together with it.
-        own = op.message.task_id or task_id_of(task, self._kept_as, ctx.tenant, ctx.principal)
-        return partial(self._media.receive, task_id=own, caller=ctx.principal)
 
     async def _send(self, answer: LinkAnswer) -> None:
         try:
@@ -289,27 +293,26 @@ class AgentLinks(Service):
             answer.opened.set()
             self._answers.discard(answer)
 
-    async def _open_answers(self, session: str, task: str = "") -> tuple[list[LinkAnswer], bool]:
-        """Returns the answers of a session, or of one task of it, whose tasks are open, and whether
-        others were ended while their files were still received. Waits for all earlier requests."""
+    async def _open_answers(self, session: str, task: str = "") -> list[LinkAnswer]:
+        """Returns the answers of a session, or of one task of it, whose tasks are open. Waits for
+        all earlier requests."""
         if begin := [each for each, its in self._beginning.items() if its == session]:
             await asyncio.wait(begin)
         found = [each for each in self._answers if each.session == session]
         found = [each for each in found if task in ("", each.task)]
-        opening = [each for each in found if not each.stop_receiving()]
-        for answer in opening:
+        for answer in found:
             await answer.opened.wait()
-        return opening, len(opening) < len(found)
+        return found
 
     async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
-        answers, ended = await self._open_answers(request.session, request.task)
+        ctx = self._context(request.session)
         result: Result | Fault
         try:
-            task = None
-            if not ended:
-                known = next((each.task_id for each in answers), "")
-                op = CancelTask(task_id=known or request.task)
-                task = await self._peer.call(op, self._context(request.session))
+            self._count(ctx)
+            answers = await self._open_answers(request.session, request.task)
+            known = next((each.task_id for each in answers), "")
+            op = CancelTask(task_id=known or request.task)
+            task = await self._peer.call(op, ctx)
             result = Result(id, task)
         except DragomanError as error:
             result = Fault(id, error)
@@ -319,7 +322,13 @@ class AgentLinks(Service):
     async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
         """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
-        answers, _ = await self._open_answers(session)
+        try:
+            self._count(ctx)
+        except TooMany as error:
+            with suppress(LinkLost):
+                await link.send(link.callee.send(Fault(id, error)))
+            return
+        answers = await self._open_answers(session)
         running = {each.task_id for each in answers}
         asked = self._waiting.pop(session, "")
         for task_id in filter(None, (*running, asked)):

@@ -8,12 +8,9 @@ An answer counts as sent when the server has read its last frame, which is recor
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any
-
-from msgspec.structs import replace
 
 from dragoman.core.errors import DragomanError, TaskFinished
 from dragoman.core.events import AnyEvent, Asked, Snapshot, Stamped, StateChanged
@@ -27,33 +24,13 @@ from dragoman.dialects.losses import FileForms
 from dragoman.dialects.xiaoyi import XiaoYiCallee
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileTransfer
-from dragoman.store.sessions import SessionStore
+from dragoman.store.sent_marks import SentMarks
 
 from .outbound_link import LinkLost, OutboundLink
 
 log = Logger("xiaoyi")
 KEEP_ALIVE = 20.0
 """The seconds of silence after which the phone is notified that the task is still working."""
-OWED = 24 * 3600 * 1000
-"""The milliseconds for which an answer that could not be sent is kept for the phone."""
-
-
-class SentMarks:
-    """Records in the store which answers were sent, and how often a session was cleared."""
-
-    def __init__(self, store: SessionStore, agent_id: str, clock: Callable[[], int]) -> None:
-        self._store, self._agent_id, self._clock = store, agent_id, clock
-
-    async def add(self, *about: object) -> None:
-        """Records a mark for longer than any unsent answer is kept."""
-        await self._store.first(self._key(about), self._clock() + 2 * OWED)
-
-    async def has(self, *about: object) -> bool:
-        """Returns whether a mark was recorded."""
-        return await self._store.seen(self._key(about))
-
-    def _key(self, about: tuple[object, ...]) -> bytes:
-        return hashlib.sha256(repr(("xiaoyi", self._agent_id, *about)).encode()).digest()
 
 
 class LinkAnswer:
@@ -74,19 +51,15 @@ class LinkAnswer:
         on_question: Callable[[str, str], None] = lambda session, task_id: None,
         keep_alive: float = KEEP_ALIVE,
         files: FileDoor | None = None,
-        receive: Callable[[Message], Awaitable[Message]] | None = None,
     ) -> None:
         """`task` is the server's name for the task. `link` waits for a link of the session.
         `on_question` is called with the session and the task before a question is sent. Files are
-        offered for download at the door of the server; None: they are sent with their content.
-        `receive` keeps the files of a message before the skill runs."""
+        offered for download at the door of the server; None: they are sent with their content."""
         self._peer, self.ctx, self._op = peer, ctx, op
         self._agent_id, self._request_id = agent_id, request_id
         self.session, self.task, self._link, self._marks = session, task, link, marks
         self._on_question, self._keep_alive = on_question, keep_alive
-        self._files, self._receive = files, receive
-        self._receiving: asyncio.Future[Message] | None = None
-        self._stopped = False
+        self._files = files
         self.task_id = op.task_id if isinstance(op, Watch) else op.message.task_id
         """Our id of the task, as soon as it is known."""
         self.opened = asyncio.Event()
@@ -102,14 +75,6 @@ class LinkAnswer:
     def tell_again(self) -> None:
         """Sends the answer again from the beginning, over the link that its session has now."""
         self._asked.set()
-
-    def stop_receiving(self) -> bool:
-        """Cancels the task while its files are still received. Returns whether that was so."""
-        if self._receiving is None or self._receiving.done():
-            return False
-        self._stopped = True
-        self._receiving.cancel()
-        return True
 
     async def run(self) -> None:
         """Sends the answer, over as many links as necessary."""
@@ -181,16 +146,6 @@ class LinkAnswer:
     async def _stream(self, op: Streamed) -> AsyncGenerator[Batch, None]:
         """Yields the events of the task. A finished task has no stream, so it is sent as a
         whole."""
-        if self._receive is not None and isinstance(op, SendMessage):
-            self._receiving = asyncio.ensure_future(self._receive(op.message))
-            try:
-                op = replace(op, message=await self._receiving)
-            except asyncio.CancelledError:
-                if not self._stopped:
-                    raise
-                canceled = StateChanged(state=State.CANCELED)
-                yield Batch((Stamped(self.task_id, "", 0, 0, canceled),), last=True)
-                return
         try:
             async with aclosing(self._peer.stream(op, self.ctx)) as batches:
                 async for batch in batches:

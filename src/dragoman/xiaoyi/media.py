@@ -2,7 +2,9 @@
 
 A file is downloaded, or taken from its message, and written to the folder of its task under a name
 that is computed here. Nothing that a phone says is part of a path, and nothing is unpacked. The
-part itself stays as it came, and its metadata tells where the file is. If a file cannot be kept,
+part itself stays as it came, and its metadata tells where the file is. All of that is part of the
+run: its task exists before the first byte is downloaded, and what became of the files is recorded,
+so that a run that starts again finds the same. If a file cannot be kept,
 the metadata tells why, and the skill runs nevertheless: the person at the phone gets an answer to
 the rest of the message, and the skill can ask for another file.
 """
@@ -13,9 +15,13 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.errors import BadParams, DragomanError, TooLarge, TooMany
@@ -23,6 +29,7 @@ from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Blob, File, Json, Link, Message, Text
 from dragoman.core.peer import Context
 from dragoman.dialects.xiaoyi.parts import FILE_SCHEME
+from dragoman.engine.runs.run_context import ReceivingRun
 from dragoman.files import FileDoor, safe_name
 from dragoman.files.download import Downloader, matches
 from dragoman.files.file_door import Chunks
@@ -30,6 +37,9 @@ from dragoman.settings import LinkSettings
 
 log = Logger("xiaoyi")
 
+DIALECT = "xiaoyi"
+_RECORDS = "media:"
+"""The prefix of the journal keys under which it is recorded what became of files."""
 PATH, ERROR = "path", "mediaError"
 """The metadata keys of a file that is on disk, and of one that could not be kept."""
 MOST_MESSAGES = 4
@@ -47,7 +57,15 @@ def media_path(caller: Context, file: File) -> Path | None:
     """Returns where a file of a phone is on disk, or None if it is not. `caller` is
     `turn.caller`: callers in other dialects may write any metadata they like."""
     path = (file.metadata or {}).get(PATH)
-    return Path(path) if caller.dialect == "xiaoyi" and isinstance(path, str) else None
+    return Path(path) if caller.dialect == DIALECT and isinstance(path, str) else None
+
+
+class KeptFile(Struct, frozen=True, omit_defaults=True):
+    """What became of a file: where it is, or why it is nowhere, and its text if that is wanted."""
+
+    path: str = ""
+    error: str = ""
+    text: str | None = None
 
 
 class MediaReceiver:
@@ -64,9 +82,23 @@ class MediaReceiver:
         )
         self._busy: Counter[str] = Counter()
 
-    async def receive(self, message: Message, *, task_id: str, caller: str) -> Message:
-        """Returns the message with the paths of its files in their metadata, and with the texts of
-        its text files if the settings want them."""
+    async def receive(self, run: ReceivingRun, message: Message) -> Message:
+        """Returns a message of a phone with the paths of its files in their metadata, and with the
+        texts of its text files if the settings want them. It is the receiver of an engine."""
+        if run.caller.dialect != DIALECT or not any(map(_is_file, message.parts)):
+            return message
+        key = f"{_RECORDS}{message.message_id}"
+        await run.begin()
+        recorded = run.recorded(key)
+        if recorded is None:
+            kept = await self._keep(message, run.task_id, run.caller.principal)
+            await run.record(key, msgspec.json.encode(kept))
+        else:
+            kept = msgspec.json.decode(recorded, type=list[KeptFile | None])
+        parts = (_parts(part, its) for part, its in zip(message.parts, kept, strict=True))
+        return replace(message, parts=tuple(chain.from_iterable(parts)))
+
+    async def _keep(self, message: Message, task_id: str, caller: str) -> list[KeptFile | None]:
         self._busy[caller] += 1
         try:
             work = []
@@ -76,12 +108,11 @@ class MediaReceiver:
                     files += 1
                 key = repr((message.message_id, index))
                 work.append(self._part(part, files, key, task_id, caller))
-            found = await asyncio.gather(*work)
+            return await asyncio.gather(*work)
         finally:
             self._busy[caller] -= 1
             if not self._busy[caller]:
                 del self._busy[caller]
-        return replace(message, parts=tuple(part for parts in found for part in parts))
 
     async def close(self) -> None:
         """Ends all downloads."""
@@ -89,10 +120,9 @@ class MediaReceiver:
 
     async def _part(
         self, part: AnyPart, number: int, key: str, task_id: str, caller: str
-    ) -> tuple[AnyPart, ...]:
+    ) -> KeptFile | None:
         if not isinstance(part, Blob | Link) or not _is_file(part):
-            return (part,)
-        part = replace(part, filename=safe_name(part.filename) if part.filename else "")
+            return None
         try:
             if number > self._settings.media_files:
                 raise TooMany(f"More than {self._settings.media_files} files in one message")
@@ -102,30 +132,27 @@ class MediaReceiver:
         except DragomanError as exc:
             # The message may quote the address, which may be signed, so it is not logged.
             log.warning("A file was not kept", task=task_id, why=exc.reason)
-            return (_with(part, **{ERROR: exc.message}),)
+            return KeptFile(error=exc.message)
         except OSError as exc:
             log.warning("A file was not kept", task=task_id, why=exc)
-            return (_with(part, **{ERROR: "The file cannot be written to the disk"}),)
+            return KeptFile(error="The file cannot be written to the disk")
 
-    async def _kept(self, part: File, key: str, task_id: str) -> tuple[AnyPart, ...]:
+    async def _kept(self, part: File, key: str, task_id: str) -> KeptFile:
         if isinstance(part, Blob):
             self._check(part)
-            name, chunks = part.filename, _content(part)
+            name, chunks = _name(part), _content(part)
             key += hashlib.sha256(part.content).hexdigest()
         else:
-            name = part.filename or _name_in(part.url)
+            name = _name(part) or _name_in(part.url)
             chunks = self._downloader.chunks(part.url)
             key += part.url
         ending = name.rpartition(".")[2].lower()
         ending = ending if _ENDING.fullmatch(ending) else "bin"
         path = await self._door.save(chunks, task_id=task_id, key=key, ending=f".{ending}")
-        kept = _with(part, **{PATH: str(path.absolute())})
-        if not (self._settings.media_text and _is_text(part.media_type, ending)):
-            return (kept,)
-        text = await asyncio.to_thread(_read_text, path, self._settings.media_text)
-        if text is None:
-            return (kept,)
-        return (kept, Text(text, filename=part.filename, media_type=part.media_type))
+        text = None
+        if self._settings.media_text and _is_text(part.media_type, ending):
+            text = await asyncio.to_thread(_read_text, path, self._settings.media_text)
+        return KeptFile(path=str(path.absolute()), text=text)
 
     def _check(self, part: Blob) -> None:
         most, types = self._settings.media_size, self._settings.media_types
@@ -143,8 +170,20 @@ def _is_file(part: AnyPart) -> bool:
     )
 
 
-def _with(part: File, **more: Json) -> File:
-    return replace(part, metadata={**(part.metadata or {}), **more})
+def _parts(part: AnyPart, kept: KeptFile | None) -> Iterator[AnyPart]:
+    """Yields what a skill gets of a part."""
+    if kept is None or not isinstance(part, Blob | Link):
+        yield part
+        return
+    about: dict[str, Json] = {PATH: kept.path} if kept.path else {ERROR: kept.error}
+    name = _name(part)
+    yield replace(part, filename=name, metadata={**(part.metadata or {}), **about})
+    if kept.text is not None:
+        yield Text(kept.text, filename=name, media_type=part.media_type)
+
+
+def _name(part: File) -> str:
+    return safe_name(part.filename) if part.filename else ""
 
 
 def _name_in(url: str) -> str:

@@ -8,10 +8,13 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from .tour import Stage
 
 PORT = 8420
 
@@ -30,7 +33,7 @@ def demo(
     ] = None,
 ) -> None:
     """Start agents in every dialect and a gateway, watch them talk, then talk to them yourself."""
-    from .tour import Stage, Tour, tour_dialects
+    from .tour import Stage, tour_dialects
 
     console = Console(highlight=False, soft_wrap=True)
     staying = sys.stdout.isatty() if stay is None else stay
@@ -40,12 +43,7 @@ def demo(
     stage: Stage | None = None
     try:
         stage = Stage(port, tour_dialects(), folder)
-        stage.start()
-        asyncio.run(Tour(console, stage).run())
-        if staying:
-            console.print(f"\n   log   {stage.gateway.log}", markup=False)
-            console.print("\nStill serving. [bold]Ctrl-C[/bold] stops it.")
-            stage.wait()
+        asyncio.run(_run(console, stage, staying=staying))
     except KeyboardInterrupt:
         console.print()
     finally:
@@ -53,6 +51,19 @@ def demo(
             stage.stop()
         shutil.rmtree(folder, ignore_errors=True)
     console.print("The demo has ended; its store is removed.")
+
+
+async def _run(console: Console, stage: Stage, *, staying: bool) -> None:
+    from .tour import Tour
+
+    # The phones listen before any agent dials, so that none has to try again.
+    async with stage.phones.listening():
+        await stage.start()
+        await Tour(console, stage).run()
+        if staying:
+            console.print(f"\n   log   {stage.gateway.log}", markup=False)
+            console.print("\nStill serving. [bold]Ctrl-C[/bold] stops it.")
+            await stage.wait()
 
 
 def _interrupt(number: int, frame: object) -> None:

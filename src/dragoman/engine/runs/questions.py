@@ -25,7 +25,7 @@ from dragoman.store.interface import Input
 from .event_writer import EventWriter
 from .journal import Journal
 from .open_question import NO_QUESTION, OpenQuestion
-from .run_context import RunContext
+from .run_context import ReceivingRun, RunContext
 
 QUESTION_KEYS = tuple(f"{kind}:" for kind in Ask)
 """The prefixes of the journal keys of questions; their records contain the number of the answer."""
@@ -36,10 +36,9 @@ MASKED = (Text("[credentials]"),)
 """The text that replaces credentials in the history."""
 
 
-class AskingRun(Protocol):
+class AskingRun(ReceivingRun, Protocol):
     """The part of a run that its questions use."""
 
-    task_id: str
     shared: RunContext
     writer: EventWriter
     attempt: int
@@ -57,8 +56,6 @@ class AskingRun(Protocol):
     def seconds_left(self) -> float: ...
 
     def emit(self, event: AnyEvent) -> None: ...
-
-    def recorded(self, key: str) -> bytes | None: ...
 
     def end_as_too_large(self) -> None: ...
 
@@ -103,7 +100,11 @@ class Questions:
             self._run.journal.add(key, msgspec.json.encode(answer.n))
         else:
             answer = await self._park(key, kind, message, body, expires)
-        return answer.message, answer.value
+        receiver = self._run.shared.receiver
+        message = answer.message
+        if receiver is not None and kind is not Ask.CREDENTIALS:  # those are stored nowhere
+            message = await receiver(self._run, message)
+        return message, answer.value
 
     async def _park(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None

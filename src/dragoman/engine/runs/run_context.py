@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import Bell
+from dragoman.core.model import Message
+from dragoman.core.peer import Context
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import Input, Store
 from dragoman.workspace import Workspaces
+
+
+class ReceivingRun(Protocol):
+    """The part of a run that the receiver of its messages uses."""
+
+    task_id: str
+    caller: Context
+
+    def recorded(self, key: str) -> bytes | None: ...
+
+    async def begin(self) -> None: ...
+
+    async def record(self, key: str, value: bytes) -> None: ...
+
+
+Receiver = Callable[[ReceivingRun, Message], Awaitable[Message]]
+"""Called with each message of the caller before the skill gets it, and returns what the skill gets.
+What it does is part of the run: it may be canceled, and is repeated after a crash unless it is
+recorded."""
 
 
 class RunContext(Struct, frozen=True, kw_only=True):
@@ -43,4 +65,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     """Starts work beside the run that ends with the engine at the latest."""
     outside: Outside | None
     """The connections to other agents; None if this engine cannot call any."""
+    state: SimpleNamespace
+    """What the agent's own functions opened at the start."""
     workspaces: Workspaces | None = None
+    receiver: Receiver | None = None

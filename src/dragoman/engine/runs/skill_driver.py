@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
 from dragoman.agent.answers import CallRefused, Canceled
 from dragoman.agent.parts import parts_of
@@ -30,11 +32,14 @@ TOO_LONG = "The agent took too long"
 
 async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     """Runs the skill to its end, and turns every outcome into the end of the task."""
-    turn = Turn(run, run.skill.id)
     allowed = run.opened.deadline
     seconds = run.skill.timeout if allowed is None else min(run.skill.timeout, allowed)
     run.deadline = run.shared.loop.time() + seconds
     try:
+        if run.shared.receiver is not None:
+            message = await run.shared.receiver(run, run.opened.message)
+            run.opened = replace(run.opened, message=message)
+        turn = Turn(run, run.skill.id)
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)
         run.finish(State.COMPLETED)

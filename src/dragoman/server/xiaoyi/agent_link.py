@@ -17,10 +17,10 @@ from dragoman.settings import HostedAgent, LinkSettings, Settings
 
 if TYPE_CHECKING:
     from dragoman.agent import Agent
-    from dragoman.observability.log import Log
     from dragoman.store import Store
 
-    from ..services import ServedPeer, ServiceContext
+    from ..app import App
+    from ..services.factories import ServedPeer, ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
 """The environment variables for the keys, if the settings name no others."""
@@ -48,7 +48,14 @@ def link_service(context: ServiceContext) -> Service | None:
         read_secret(link.access_key or Secret(env=ACCESS_KEY), f"{where} access_key"),
         read_secret(link.secret_key or Secret(env=SECRET_KEY), f"{where} secret_key"),
     )
-    engine = context.engine
+    engine, media = context.engine, None
+    # An agent elsewhere cannot open files on this machine, so it gets the links; a backend keeps
+    # its tasks itself, and its files too.
+    if isinstance(engine, Engine):
+        if link.media != "lazy" and not section.url:
+            private = context.settings.server.allow_private
+            media = MediaReceiver(context.files, link, allow_private=private)
+        engine.receive_with(media.receive if media is not None else None)
     return AgentLinks(
         context.server.peer,
         keys,
@@ -63,17 +70,11 @@ def link_service(context: ServiceContext) -> Service | None:
         reports=_store_of(engine),
         kept_as=engine.name if isinstance(engine, Engine) else "",
         scopes=link.scopes,
+        meter=context.access.meter,
         message_size=link.message_size,
         # Phones reach a public address only, and not the one that a server has on its machine.
         files=context.files if context.settings.server.public_url else None,
-        # An agent elsewhere cannot open files on this machine, so it gets the links.
-        media=None
-        if link.media == "lazy" or section.url
-        else MediaReceiver(
-            context.files,
-            link,
-            allow_private=context.settings.server.allow_private,
-        ),
+        media=media,
     )
 
 
@@ -97,37 +98,14 @@ def _store_of(engine: ServedPeer) -> Callable[[], Awaitable[Store]] | None:
 def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
     """Runs an agent that is reached only over its link, until it is told to stop. No port is
     opened. Raises `LinkEnded` when no link is left."""
-    from dragoman.observability.log import set_up
+    from ..portless import run_without_port
 
-    from ..serve import run_loop
-
-    settings = replace(settings, agents={"link": HostedAgent(xiaoyi=link)})
-    log = set_up(settings.server.log_level)
-    try:
-        run_loop(_linked(agent, settings, log))
-    finally:
-        log.close()
+    run_without_port(agent, replace(settings, agents={"link": HostedAgent(xiaoyi=link)}), _ends)
 
 
-async def _linked(agent: Agent, settings: Settings, log: Log) -> None:
+def _ends(app: App) -> tuple[asyncio.Future[Any], dict[str, str]]:
     from dragoman.xiaoyi.agent_links import AgentLinks
 
-    from ..app import App
-    from ..engines import engines_for
-    from ..serve import stop_signals
-
-    agents = {"": agent}
-    peers, pool = engines_for(agents, settings)
-    app = App(agents, peers, settings, log, pool=pool)
-    stopping = stop_signals(log)
-    await app.start()
     links = app.service(AgentLinks)
     assert links.ended is not None  # noqa: S101  it has started
-    log.info("started", agent=agent.name, servers=",".join(links.links))
-    try:
-        first: set[asyncio.Future[Any]] = {stopping, links.ended}
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if links.ended.done():
-            raise links.ended.result()
-    finally:
-        await app.stop()
+    return links.ended, {"servers": ",".join(links.links)}

@@ -73,4 +73,11 @@ def tour_dialects() -> list[TourDialect]:
 
 
 LINKED = TourDialect(DIALECTS["xiaoyi"])
-"""The agent that dials in to the gateway. Nobody calls the gateway in its dialect."""
+"""The agent that dials in to the gateway. Callers in its dialect are phones, which the agents of
+the gateway dial."""
+
+
+def phone_name(agent: TourDialect) -> str:
+    """Returns the name of the agent of the gateway that phones call to reach this one. An agent
+    that dials in has no settings of its own, so the gateway relays to it under another name."""
+    return f"{agent.name}-on-the-phone" if agent is LINKED else agent.name

@@ -25,7 +25,8 @@ from dragoman.server.xiaoyi.agent_link import ACCESS_KEY, SECRET_KEY
 from dragoman.store import open_store
 from dragoman.xiaoyi.keys import KeyRing
 
-from .dialects import LINKED, Ports, TourDialect
+from .dialects import LINKED, Ports, TourDialect, phone_name
+from .phones import Phones
 
 START = 60.0
 """The seconds that a process may take until it is ready."""
@@ -49,7 +50,13 @@ class Stage:
             shutil.copyfile(showcase.__file__, file)
             files[each.name] = file.name
         settings = folder / "gateway.toml"
-        settings.write_text("\n".join(each.section(behind) for each in dialects), "utf-8")
+        names = [phone_name(each) for each in self.agent_dialects]
+        self.phones = Phones({name: free_port(0) for name in names})
+        sections = [each.section(behind) for each in dialects]
+        linked_at = f"{self.ports.url}{AGENTS}/{LINKED.name}"
+        sections.append(f'[agents.{phone_name(LINKED)}]\nurl = "{linked_at}"\n')
+        sections += map(self.phones.section, names)
+        settings.write_text("\n".join(sections), "utf-8")
         environ = {**os.environ, "IAT_SECRET": self.secret}
         serve = ["serve", *(f"{each.name}={files[each.name]}" for each in dialects)]
         self.agents = ChildProcess(
@@ -62,7 +69,7 @@ class Stage:
             "The gateway",
             ["gateway", settings.name, *_options("gateway", folder, self.ports, grpc=grpc)],
             f"{self.ports.url}/readyz",
-            *(folder, environ),
+            *(folder, {**environ, **self.phones.keys}),
         )
         link = ["xiaoyi", "link", files[LINKED.name], "--agent-id", LINKED.name]
         link += ["--server", self.ports.url.replace("http:", "ws:")]
@@ -75,22 +82,22 @@ class Stage:
         )
         self._processes = (self.agents, self.gateway, self.linked)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Starts the agents, then the gateway, which reads their cards at once, and then the agent
         that dials in."""
         for each in self._processes:
             each.start()
-            each.wait_ready()
+            await each.wait_ready()
 
     def stop(self) -> None:
         """Stops all of them, as Ctrl-C would."""
         for each in reversed(self._processes):
             each.stop()
 
-    def wait(self) -> None:
+    async def wait(self) -> None:
         """Returns when one of them has ended by itself."""
-        while all(each.alive for each in self._processes):
-            time.sleep(0.2)
+        while all(each.alive for each in self._processes):  # noqa: ASYNC110  we only see them end
+            await asyncio.sleep(0.2)
         for each in self._processes:
             each.check()
 
@@ -162,14 +169,14 @@ class ChildProcess:
                 start_new_session=True,  # Ctrl-C is for us; we stop it in order
             )
 
-    def wait_ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Waits until the process is ready."""
         until = time.monotonic() + START
-        while not self._answers():
+        while not await asyncio.to_thread(self._answers):
             self.check()
             if time.monotonic() > until:
                 raise ConfigError(f"{self.title} did not start:\n{self._last_words()}")
-            time.sleep(0.05)
+            await asyncio.sleep(0.05)
 
     def kill(self) -> None:
         """Kills the process with SIGKILL, as a power cut would."""

@@ -21,7 +21,7 @@ from dragoman.core.model import Message, State, Task
 from dragoman.net.http.mount_point import AGENTS
 
 from .call_table import CallRecord, CallTable
-from .dialects import TourDialect
+from .dialects import LINKED, TourDialect, phone_name
 from .stage import Stage
 
 
@@ -48,7 +48,7 @@ class Tour:
             f"One more has dialled in over a XiaoYi link (process {self.stage.linked.pid})"
         )
         steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
-            (f"One question, from {count} dialects to {agents} dialects, in ms", self.table),
+            (f"One question, from {agents} dialects to {agents} dialects, in ms", self.table),
             ("A stream: an A2A 0.3 caller hears an IAT agent, chunk by chunk", self.stream),
             ("A question: an IAT agent asks back, an A2A 0.1 caller answers", self.question),
             ("kill -9 on the agents in the middle of a task, then a restart", self.crash),
@@ -62,7 +62,7 @@ class Tour:
         """Calls every agent in every dialect."""
         behind = self.stage.agent_dialects
         with CallTable(self.console, [each.label for each in behind]) as table:
-            for caller in self.stage.dialects:
+            for caller in behind:
                 async with AsyncExitStack() as stack:
                     agents = await asyncio.gather(
                         *(stack.enter_async_context(self._call(caller, each)) for each in behind)
@@ -153,6 +153,9 @@ class Tour:
     @asynccontextmanager
     async def _call(self, caller: TourDialect, agent: TourDialect) -> AsyncIterator[RemoteAgent]:
         """Connects a caller of this dialect with the agent, through the gateway."""
+        if caller is LINKED:
+            yield await self.stage.phones.call(phone_name(agent))
+            return
         address = caller.address(self.stage.ports, agent.name)
         auth = SharedSecret(self.stage.secret, to=agent.name) if caller.secret else None
         dialect = None if caller.secret else caller.dialect.name
