@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 
 def _no_batch_scheduling() -> None:
-    from dragoman.server import process_tuning
+    from dragoman.server.process import tuning
 
-    process_tuning.use_batch_scheduling = lambda: None
+    tuning.use_batch_scheduling = lambda: None
 
 
 def _default_collector() -> None:
-    from dragoman.server import process_tuning
+    from dragoman.server.process import tuning
 
-    process_tuning.collect_less_often = lambda: None
+    tuning.collect_less_often = lambda: None
 
 
 def _no_tap() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import uvloop
 
 from dragoman.net.http.granian_server import GranianServer, bind
-from dragoman.server.process_tuning import use_batch_scheduling
+from dragoman.server.process.tuning import use_batch_scheduling
 from dragoman.settings import Limits
 
 Scope = dict[str, Any]

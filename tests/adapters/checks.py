@@ -26,6 +26,7 @@ async def _within(test: object) -> None:
 
 def main(script: Path, folder: Path) -> None:
     """Every test runs in a folder of its own."""
+    sys.path.insert(0, str(script.parent))
     spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None
     assert spec.loader is not None

@@ -7,9 +7,11 @@ the light ones, `make test-full` all.
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 
 import pages
 from counts import FULL
+from dragoman.core.errors import ConfigError
 from interop import peers
 from interop.peers import HEAVY, LIGHT, Peer
 
@@ -26,6 +29,11 @@ EXAMPLES = ROOT / "examples" / "frameworks"
 SCRIPTS: dict[str, Peer] = {
     "fastapi": peers.WITH_FASTAPI,
     "starlette": peers.WITH_STARLETTE,
+    "langgraph": peers.WITH_LANGGRAPH,
+    "pydantic_ai": peers.WITH_PYDANTIC_AI,
+    "openai_agents": peers.WITH_OPENAI_AGENTS,
+    "google_adk": peers.WITH_GOOGLE_ADK,
+    "crewai": peers.WITH_CREWAI,
 }
 TRIED = {name: peer for name, peer in SCRIPTS.items() if FULL or peer in LIGHT}
 # The first test of a framework builds its environment and runs a whole script.
@@ -78,6 +86,31 @@ def outcome(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untype
 )
 def test_with_the_real_package(outcome, name: str, test: str) -> None:  # type: ignore[no-untyped-def]
     assert outcome(name)[test] == ""
+
+
+@pytest.mark.parametrize("module", ["langgraph", "pydantic_ai", "openai_agents", "crewai"])
+def test_an_adapter_without_its_framework_says_what_to_install(module: str) -> None:
+    package = {"pydantic_ai": "pydantic-ai-slim"}.get(module, module.replace("_", "-"))
+    with pytest.raises(ConfigError, match=f"pip install {package}"):
+        importlib.import_module(f"dragoman.adapters.{module}")
+
+
+@pytest.mark.skipif(not FULL, reason="make test-full checks their types: it takes minutes")
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "starlette"])
+def test_the_examples_are_typed(name: str, tmp_path: Path) -> None:
+    python = SCRIPTS[name].start(SCRIPTS[name].ready())[0]
+    files = sorted(map(str, EXAMPLES.glob(f"{name}_*.py")))
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python]
+    options = ["--config-file=", "--cache-dir", str(tmp_path), "--follow-untyped-imports"]
+    quiet = ["--follow-imports=silent", "--disable-error-code=unused-ignore"]
+    done = subprocess.run(
+        [*command, *options, *quiet, *files],
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_environment_is_set_up_by_make() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, Turn
+from dragoman.app import create_app
 from dragoman.cli import main
 from dragoman.client import connect
 from dragoman.client.credentials import Fixed
@@ -19,7 +20,6 @@ from dragoman.client.registry import TOKEN, RegistryClient
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.configuration import registered
-from dragoman.server.app import create_app
 from dragoman.server.registry import registrant
 from dragoman.settings import Server, Settings
 from server.two_agents import TwoAgents, desk, serving

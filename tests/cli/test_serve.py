@@ -125,6 +125,38 @@ def test_a_wrong_file_is_explained(home: Path, file: str, text: str | None, says
 
 
 @pytest.mark.parametrize(
+    "given", ["desk.travel:agent", "desk.travel", "desk.travel:make", "made.py:make"]
+)
+def test_a_module_or_a_function_that_makes_the_agent_is_served(home: Path, given: str) -> None:
+    (home / "desk").mkdir()
+    (home / "desk" / "__init__.py").write_text("")
+    (home / "desk" / "travel.py").write_text(AGENT + "\ndef make() -> Agent:\n    return agent\n")
+    (home / "made.py").write_text("from desk.travel import make\n")
+    with serving(given, "--store", "memory:", cwd=home) as server:
+        assert "HI" in str(send(server.url, "SendMessage", message("hi")))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("desk.nowhere:agent", "No module named 'desk.nowhere'"),
+        ("desk:nobody", "desk has no agent called 'nobody'"),
+        ("desk:number", "number() in desk gave a int, not an Agent"),
+        ("desk:fails", "__init__.py:5: ValueError: no"),
+    ],
+)
+def test_a_wrong_module_is_explained(home: Path, given: str, says: str) -> None:
+    (home / "desk").mkdir()
+    (home / "desk" / "__init__.py").write_text(
+        "def number():\n    return 3\n\ndef fails():\n    raise ValueError('no')\n"
+    )
+    ended = dragoman("serve", given, "--port", "0", cwd=home)
+    assert ended.returncode == 2, ended.stderr
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
     ("args", "says"),
     [
         (["--host", "0.0.0.0"], "--insecure"),

@@ -14,6 +14,7 @@ from dragoman import Agent, Turn, connect
 from dragoman.client import ClientLimits, RemoteAgent, SharedSecret
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.card import Card
+from dragoman.core.dialect import Wire
 from dragoman.core.model import Blob
 from dragoman.core.peer import Context
 from dragoman.dialects import DIALECTS
@@ -28,6 +29,7 @@ NAMES = [
     each.name
     for each in DIALECTS.values()
     if each.callee is not None and not each.listens and each.name != "iat-flat"
+    if each.wire is not Wire.CHAT
 ]
 """The dialects in which an agent is called at an address of ours."""
 SCHEMES = {"iat": "iat+http", "iat-ws": "iat+ws"}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from counts import count
 from dialects import golden, narrow, strategies
-from dialects.pair import CODECS, LINK, Pair
+from dialects.pair import CODECS, LINK, ROOM, Pair
 from dragoman.core.dialect import Dialect
 from dragoman.core.operations import GetTask
 from dragoman.core.session import Call, Fault, Frame, Result, Update
@@ -32,7 +32,7 @@ def test_every_dialect_has_golden_frames_for_both_sides() -> None:
         (found["dialect"], found["side"])
         for found in (json.loads(path.read_text()) for path in golden.files())
     }
-    assert told == {(d.name, side) for d in (*CODECS, LINK) for side in ("caller", "callee")}
+    assert told == {(d.name, side) for d in (*CODECS, LINK, ROOM) for side in ("caller", "callee")}
 
 
 SENDS = {"a2a-1.0-rest": "POST /message:send", "a2a-0.3-rest": "POST /v1/message:send"}

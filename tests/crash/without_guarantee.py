@@ -33,11 +33,11 @@ from dragoman.core.lifecycle import FINAL
 from dragoman.engine import maintenance, send_message
 from dragoman.store import rules
 from dragoman.store.interface import Claim, Done, Draft, Record, Row, Write
+from dragoman.store.local.worker_thread import Job, Outcome
 from dragoman.store.sqlite import batch, migrations
 from dragoman.store.sqlite.reader import SqliteReader
 from dragoman.store.sqlite.store import SqliteStore
 from dragoman.store.sqlite.writer import SqliteWriter
-from dragoman.store.worker_thread import Job, Outcome
 
 LEASE = "1.5"
 SLOW = 0.05

@@ -13,7 +13,10 @@ from dragoman.dialects.a2a.grpc.caller import failed
 LINK = DIALECTS["xiaoyi"]
 """The dialect in which callers can only send, cancel and clear, and one event may be several frames
 and signals. What every other dialect keeps, `xiaoyi/test_contract.py` tests for it in its terms."""
-PAIRS = [each for each in DIALECTS.values() if each.callee is not None and each is not LINK]
+ROOM = DIALECTS["lite"]
+"""The dialect of chat rooms, which have no streams: most events are told with the result. See
+`lite/test_contract.py`."""
+PAIRS = [each for each in DIALECTS.values() if each.callee is not None and each not in (LINK, ROOM)]
 """The dialects with both sides."""
 CODECS = [each for each in PAIRS if each.wire is not Wire.GRPC]
 """Those whose frames are text."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from cli.run import serving
 from dragoman import Agent, Task, Turn, connect
+from dragoman.app import App, create_app
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.model import AnyPart, Artifact, Blob, File, Link, State, Text
@@ -27,7 +28,6 @@ from dragoman.files.service import FilesService
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
 from dragoman.server.agent_names import by_name
-from dragoman.server.app import App, create_app
 from dragoman.server.engines import engines_for
 from dragoman.server.serve import address, wind_down
 from dragoman.settings import FileSettings, HostedAgent, Limits

@@ -20,7 +20,7 @@ from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.model import Blob
 from dragoman.gateway.configuration import registered
 from dragoman.iat import Host
-from dragoman.server.iat_host import HostService
+from dragoman.server.services.iat_host import HostService
 from dragoman.settings import Settings
 from dragoman.store.registry import RegistryEntry, Source
 from dragoman.testing.served import served

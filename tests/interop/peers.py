@@ -39,16 +39,18 @@ class Peer:
     pins: tuple[str, ...]
     build: Callable[[Path, tuple[str, ...]], None]
     start: Callable[[Path], list[str]]
+    variant: str = ""
+    """What its folder is called beside its name, where an older form of it may lie."""
 
     @property
     def folder(self) -> Path:
-        return PEERS / self.name
+        return PEERS / f"{self.name}{self.variant}"
 
     def ready(self) -> Path:
         """Build the environment unless it is there, and return its folder."""
         stamp = self.folder / ".ready"
         wanted = json.dumps({"pins": self.pins, "python": sys.version_info[:2]})
-        with _lock(PEERS / f"{self.name}.lock"):
+        with _lock(self.folder.with_name(f"{self.folder.name}.lock")):
             if not stamp.is_file() or stamp.read_text() != wanted:
                 shutil.rmtree(self.folder, ignore_errors=True)
                 self.folder.mkdir()
@@ -156,7 +158,8 @@ A2A_SDK = Peer(
     start=_start_python,
 )
 A2A_SDK_0_3 = Peer(
-    name="a2a-sdk-0.3.26-all",
+    name="a2a-sdk-0.3.26",
+    variant="-all",
     # The last of its line. Its generated code asks for nothing newer than these.
     pins=(
         "a2a-sdk[grpc,http-server,signing]==0.3.26",
@@ -187,7 +190,8 @@ FASTA2A = Peer(
     start=_start_python,
 )
 PYTHON_A2A = Peer(
-    name="python-a2a-0.5.10-alone",  # all that it asks for are 70 packages, LangChain among them
+    name="python-a2a-0.5.10",  # all that it asks for are 70 packages, LangChain among them
+    variant="-alone",
     pins=(
         "python-a2a==0.5.10",
         "aiohttp==3.14.5",
@@ -287,6 +291,12 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
+SYNAPSE = Peer(
+    name="matrix-synapse-1.163.2",  # a Matrix homeserver, for tests/net/chat
+    pins=("matrix-synapse==1.163.2",),
+    build=_build_venv,
+    start=lambda folder: [_venv_python(folder), "-m", "synapse.app.homeserver"],
+)
 WITH_FASTAPI = _beside("fastapi-0.162.4", "fastapi==0.162.4", "uvicorn==0.54.0", "httpx==0.28.1")
 WITH_STARLETTE = _beside(
     "starlette-1.10.0", "starlette==1.10.0", "uvicorn==0.54.0", "httpx==0.28.1"
@@ -302,10 +312,10 @@ LIGHT = (
 )
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
 HEAVY = (
-    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS),
+    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS, SYNAPSE),
     *(WITH_LANGGRAPH, WITH_PYDANTIC_AI, WITH_OPENAI_AGENTS, WITH_GOOGLE_ADK, WITH_CREWAI),
 )
-"""What only `make test-full` needs: together 1.5 GB."""
+"""What only `make test-full` needs: together 1.7 GB."""
 ALL = LIGHT + HEAVY
 
 

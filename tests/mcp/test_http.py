@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from cli.run import AGENT, serving
 from dragoman import Agent, Turn, connect
+from dragoman.app import create_app
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import State
 from dragoman.mcp import extra
 from dragoman.net.http.granian_server import GranianServer, bind
-from dragoman.server.app import create_app
 from dragoman.server.serve import address, wind_down
 from dragoman.settings import Limits, Rates, Settings
 from dragoman.testing import served

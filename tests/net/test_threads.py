@@ -10,7 +10,7 @@ import pytest
 
 TOLD = """
 import os, threading
-from dragoman.server.process_tuning import use_batch_scheduling
+from dragoman.server.process.tuning import use_batch_scheduling
 {before}
 use_batch_scheduling()
 print(os.sched_getscheduler(0))

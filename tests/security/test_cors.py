@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from dragoman.app import create_app
 from dragoman.core.errors import ConfigError
-from dragoman.server.app import create_app
 from dragoman.settings import Cors, Settings, load
 from server.test_mounted import HEADERS, ask, said, settings
 from server.two_agents import desk

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from dragoman import Agent
+from dragoman.app import create_app
 from dragoman.client import connect
 from dragoman.core.errors import ConfigError, TaskNotFound
 from dragoman.core.model import Hook, Message, Role, State, Text
@@ -23,7 +24,6 @@ from dragoman.core.operations import (
     SetHook,
     Watch,
 )
-from dragoman.server.app import create_app
 from dragoman.settings import Server, Settings
 from semantics.ways import WAYS
 from server.two_agents import TwoAgents, desk, serving

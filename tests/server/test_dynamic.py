@@ -12,11 +12,11 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Turn
+from dragoman.app import create_app
 from dragoman.client import connect
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Message, Role, State, Text
 from dragoman.core.operations import GetTask, SendMessage
-from dragoman.server.app import create_app
 from dragoman.settings import Server, Settings
 from semantics.ways import WAYS
 from server.two_agents import TwoAgents, desk, serving

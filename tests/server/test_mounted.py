@@ -15,11 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent
+from dragoman.app import App, create_app
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.net.http.asgi import Receive, Scope, Send
 from dragoman.net.http.mount_point import MountPoint
 from dragoman.security.card_signing import new_key, save
-from dragoman.server.app import App, create_app
 from dragoman.settings import Server, Settings, Signing
 from server.two_agents import desk
 

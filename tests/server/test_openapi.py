@@ -9,9 +9,9 @@ import jsonschema_rs
 import pytest
 
 from dragoman import Agent, Turn
+from dragoman.app import create_app
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.dialects.a2a.routes import REST_1_0
-from dragoman.server.app import create_app
 from server.test_mounted import HEADERS, TWO, ask, said, settings
 from server.two_agents import desk
 

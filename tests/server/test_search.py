@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.server.app import create_app
+from dragoman.app import create_app
 from dragoman.server.registry.agent_index import AgentIndex, Search
 from dragoman.settings import Server, Settings
 from server.two_agents import TwoAgents, desk, serving

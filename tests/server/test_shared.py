@@ -11,12 +11,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from dragoman.app import create_app
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
 from dragoman.iat import Host
 from dragoman.iat.service import IatService
 from dragoman.observability.log import Log
-from dragoman.server.app import create_app
 from dragoman.settings import Iat, Limits, Rates, Server, Settings
 from server.two_agents import TwoAgents, desk, serving
 from waiting import until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.store import worker_locks
-from dragoman.store.worker_locks import WorkerLocks
+from dragoman.store.local import worker_locks
+from dragoman.store.local.worker_locks import WorkerLocks
 
 pytestmark = pytest.mark.skipif(worker_locks.fcntl is None, reason="this system knows no flock")
 

@@ -16,7 +16,7 @@ import httpx2
 from websockets.asyncio.client import ClientConnection, connect
 
 from dragoman.gateway.configuration import registered
-from dragoman.server.link_service import LinkService
+from dragoman.server.services.links import LinkService
 from dragoman.settings import Server, Settings, XiaoYi
 from server.two_agents import TwoAgents, desk, serving
 from waiting import until

@@ -15,7 +15,7 @@ from dragoman import State, Task
 from dragoman.client import connect
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.events import ArtifactChunk, Stamped
-from dragoman.server.link_service import LinkService
+from dragoman.server.services.links import LinkService
 from server.two_agents import desk, serving
 from waiting import forever, until
 from xiaoyi.links import AGENT, Gateway, StandIn, dialled_in, echo, gateway

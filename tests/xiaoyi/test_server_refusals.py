@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from dragoman.client import connect
-from dragoman.server.link_service import LinkService
+from dragoman.server.services.links import LinkService
 from dragoman.settings import XiaoYi
 from server.two_agents import desk, serving
 from waiting import until

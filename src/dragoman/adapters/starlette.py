@@ -14,8 +14,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from dragoman import settings as config
+from dragoman.app import App, create_app
 from dragoman.server.agent_names import Agents
-from dragoman.server.app import App, create_app
 
 
 class _Routes(Protocol):

@@ -19,6 +19,7 @@ from dragoman.core.operations import Invoke
 from dragoman.core.peer import Context
 from dragoman.workspace import Space, space_of
 
+from .lifespan import LifespanHooks
 from .parameters import Params
 from .remote_calls import StartedCall
 from .skill import Shape, Skill
@@ -119,6 +120,8 @@ class Agent:
         names another."""
         self.on_card_change: list[Callable[[], None]] = []
         """Called when the card changes while the agent is served."""
+        self.hooks = LifespanHooks([], [], [])
+        """The functions that are called before the first task and after the last."""
         self.authorizer: Callable[..., Any] | None = None
         self.extended: Callable[..., Any] | None = None
         self._default = ""
@@ -190,6 +193,25 @@ class Agent:
             return function
 
         return add
+
+    def on_start(self, function: F) -> F:
+        """Registers a function that is called before the agent takes its first task, with the
+        `turn.state` of all later turns if it has a parameter. It may be async."""
+        self.hooks.starts.append(function)
+        return function
+
+    def on_stop(self, function: F) -> F:
+        """Registers a function that is called when the last task of the agent has ended, like
+        `on_start`; the last one registered comes first."""
+        self.hooks.stops.append(function)
+        return function
+
+    def lifespan(self, function: F) -> F:
+        """Registers an async generator, or a function that returns an async context manager, which
+        is entered before the first task and left after the last. What it yields as a dict is on
+        `turn.state`."""
+        self.hooks.lifespans.append(function)
+        return function
 
     def authorize(self, function: F) -> F:
         """Registers the function that authorizes callers, in every binding.

@@ -12,6 +12,8 @@ from dragoman.core.errors import AgentMisbehaved, BadParams, ConfigError
 from dragoman.core.model import Data, Json, Message, Part
 from dragoman.core.nesting import unfit
 
+from .models import Mode, decode_model, schema_hook
+
 
 class Params:
     """The parameters and the result of a skill, read once from its signature."""
@@ -80,7 +82,7 @@ class Params:
         if self._arguments is None:
             return {}
         try:
-            arguments = msgspec.convert(given, self._arguments)
+            arguments = msgspec.convert(given, self._arguments, dec_hook=decode_model)
         except msgspec.ValidationError as exc:
             raise BadParams(str(exc)) from exc
         return {name: getattr(arguments, name) for name in self.names}
@@ -90,19 +92,19 @@ class Params:
         if self._returns is None:
             return
         try:
-            msgspec.convert(value, self._returns)
+            msgspec.convert(value, self._returns, dec_hook=decode_model)
         except msgspec.ValidationError as exc:
             raise AgentMisbehaved(f"The skill's result breaks its annotation: {exc}") from exc
 
     @property
     def input_schema(self) -> Json:
         """Returns the JSON Schema of the arguments, or None if there are none."""
-        return None if self._arguments is None else _schema(self._arguments)
+        return None if self._arguments is None else _schema(self._arguments, "validation")
 
     @property
     def output_schema(self) -> Json:
         """Returns the JSON Schema of the result, or None if the annotation has none."""
-        return None if self._returns is None else _schema(self._returns)
+        return None if self._returns is None else _schema(self._returns, "serialization")
 
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
@@ -123,12 +125,16 @@ def _missing(default: Any) -> bool:
     return default is msgspec.NODEFAULT
 
 
-def _schema(kind: Any) -> Json:
+def _schema(kind: Any, mode: Mode) -> Json:
     """Returns a self-contained schema: the definition replaces msgspec's `$ref` to it."""
-    (schema,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    inner: dict[str, Json] = {}
+    (schema,), definitions = msgspec.json.schema_components(
+        [kind], schema_hook=schema_hook(mode, inner), ref_template="#/$defs/{name}"
+    )
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     if name in definitions:
         schema = definitions.pop(name)
+    definitions |= inner
     return {**schema, "$defs": definitions} if definitions else schema
 
 
@@ -137,8 +143,8 @@ def _has_schema(kind: Any) -> bool:
     if kind in (inspect.Signature.empty, None, type(None), Any, object):
         return False
     try:
-        _schema(kind)
-    except (TypeError, NameError, msgspec.MsgspecError):
+        _schema(kind, "validation")
+    except (TypeError, NameError, NotImplementedError, msgspec.MsgspecError):
         return False
     # Parts are Structs too, but content, not an author's data.
     return f"'{Part.__module__}." not in repr(msgspec.inspect.type_info(kind))

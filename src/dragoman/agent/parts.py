@@ -1,5 +1,5 @@
 """Turns what a skill returns or yields into parts: str, bytes, Path, dict, numbers, Structs and
-lists."""
+other classes of data, and lists."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import msgspec
 from dragoman.core.errors import AgentMisbehaved
 from dragoman.core.model import AnyPart, Blob, Data, File, Json, Link, Part, Text
 from dragoman.core.nesting import too_deep
+
+from .models import encode_model, is_model
 
 OCTETS = "application/octet-stream"
 
@@ -48,11 +50,11 @@ def _part(value: object) -> AnyPart:
             return file(value)
         case dict() | bool() | int() | float() | msgspec.Struct():
             return Data(builtins_of(value))
-        case _ if is_dataclass(value):
+        case _ if is_dataclass(value) or is_model(value) or hasattr(value, "__attrs_attrs__"):
             return Data(builtins_of(value))
     raise AgentMisbehaved(
         f"A skill gave a {type(value).__name__}; give str, bytes, Path, dict, a number, "
-        "a Struct, a Part or a list of these"
+        "a Struct, a dataclass, a model, a Part or a list of these"
     )
 
 
@@ -76,6 +78,8 @@ def json_of(value: object, what: str = "A value") -> bytes:
 def _plain(value: object) -> object:
     if isinstance(value, str):  # an `Answer`, or any other str of the author's
         return str(value)
+    if is_model(value):
+        return encode_model(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 

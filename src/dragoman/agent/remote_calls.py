@@ -145,9 +145,10 @@ class Relaying(Protocol):
 
 def outside_of(run: RunApi) -> Outside:
     """Returns the connections of a run. Raises `Unsupported` if its engine has none."""
-    if run.outside is None:
+    outside = run.shared.outside
+    if outside is None:
         raise Unsupported("This engine was made without a way to other agents and tools")
-    return run.outside
+    return outside
 
 
 def name_of(address: str, said: str) -> str:

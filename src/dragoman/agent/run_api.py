@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from dragoman.core.events import AnyEvent, Ask, Opened
@@ -11,6 +12,19 @@ from dragoman.core.peer import Context
 from dragoman.workspace import Folder
 
 from .remote_calls import Outside, StartedCall
+
+
+class SharedByRuns(Protocol):
+    """What all runs of an agent have in common."""
+
+    @property
+    def state(self) -> SimpleNamespace: ...
+
+    @property
+    def outside(self) -> Outside | None: ...
+
+    @property
+    def max_task_size(self) -> int: ...
 
 
 class RunApi(Protocol):
@@ -23,10 +37,7 @@ class RunApi(Protocol):
     caller: Context
 
     @property
-    def outside(self) -> Outside | None: ...
-
-    @property
-    def max_task_size(self) -> int: ...
+    def shared(self) -> SharedByRuns: ...
 
     @property
     def cancelled(self) -> bool: ...

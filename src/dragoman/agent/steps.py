@@ -11,6 +11,7 @@ import msgspec
 
 from dragoman.core.errors import AgentMisbehaved
 
+from .models import decode_model
 from .parts import json_of
 from .run_api import RunApi
 
@@ -35,7 +36,7 @@ async def run_step(
     # The first run too gets what a replay would get. So a result that does not survive its own
     # encoding is noticed while the author tries the skill, and not after the first crash.
     try:
-        result = msgspec.json.decode(raw, type=_result_type(function))
+        result = msgspec.json.decode(raw, type=_result_type(function), dec_hook=decode_model)
     except msgspec.ValidationError as exc:
         raise AgentMisbehaved(f"The result of step `{name}` breaks its hint: {exc}") from exc
     if recorded is None:

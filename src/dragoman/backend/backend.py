@@ -92,7 +92,11 @@ class Backend(Agent):
         """The skills as they stand on the card. The functions decide how each is done."""
         self.keeps_tasks = set(self.functions) >= OWN
         """Whether the functions keep all tasks; if not, a store of ours holds some."""
-        self.on_start, self.on_stop, self.timeout = start, stop, timeout
+        self.timeout = timeout
+        if start is not None:
+            self.on_start(start)
+        if stop is not None:
+            self.on_stop(stop)
         self._card = card
 
     def skill(self, id: str, **about: Any) -> Any:
@@ -145,5 +149,4 @@ class Backend(Agent):
             FallbackTasks(store, name or self.name, keep, opens_store=opens_store),
             push=push and self.push,
             timeout=self.timeout,
-            around=(self.on_start, self.on_stop),
         )

@@ -7,10 +7,9 @@ If the author provides no function for send, get or cancel, they use a store of 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, cast
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent
 from dragoman.agent.invoke import invoke
+from dragoman.agent.lifespan import Lifespan
 from dragoman.core import operations as ops
 from dragoman.core.errors import (
     AgentMisbehaved,
@@ -91,13 +91,12 @@ class BackendPeer:
         *,
         push: bool,
         timeout: float,
-        around: tuple[Callable[[], Any] | None, Callable[[], Any] | None],
     ) -> None:
         self._agent, self._functions, self._push = agent, functions, push
         self._kept, self._timeout = kept, timeout
         self._keeps = "get" not in functions
         """Whether a store of ours keeps the tasks."""
-        self._on_start, self._on_stop = around
+        self._lifespan = Lifespan(agent.name, agent.hooks)
         self._opening: WeakValueDictionary[tuple[str, str, str], asyncio.Lock]
         self._opening = WeakValueDictionary()
         """The locks of the names whose first send is under way."""
@@ -107,7 +106,7 @@ class BackendPeer:
         """Calls the author's `start`, which opens what the functions need."""
         if not set(self._functions) >= OWN:
             await self._kept.open()
-        await _done(self._on_start)
+        await self._lifespan.start()
 
     async def open_store(self) -> Store:
         """Returns the store for what the functions do not keep, and opens it if necessary."""
@@ -116,7 +115,7 @@ class BackendPeer:
     async def stop(self, grace: float) -> None:
         """Calls the author's `stop`, which closes what `start` opened."""
         try:
-            await _done(self._on_stop)
+            await self._lifespan.stop()
         finally:
             self._threads.shutdown(wait=False, cancel_futures=True)
             await self._kept.close()
@@ -388,10 +387,3 @@ def _misbehaved(wrong: WrongAnswer) -> AgentMisbehaved:
         "A function of the backend returned an invalid value", wrong, error=incident, why=wrong
     )
     return AgentMisbehaved(f"The agent gave an invalid answer (error {incident})", error=incident)
-
-
-async def _done(function: Callable[[], Any] | None) -> None:
-    if function is not None:
-        value = function()
-        if inspect.isawaitable(value):
-            await value

@@ -36,6 +36,7 @@ COMMANDS = {
     "approvals": ("operate", "List and answer pending approvals."),
     "iat": ("serve", "Run a host of IAT sub-agents."),
     "xiaoyi": ("serve", "Make and revoke the keys of agents that dial in over XiaoYi links."),
+    "lite": ("serve", "Put an agent into chat rooms, and list the agents that were met there."),
     "mcp": ("serve", "Offer the skills of agents as MCP tools on standard input and output."),
     "data": ("operate", "Export or erase stored tasks."),
     "keys": ("operate", "Create keys that sign cards."),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError
 from dragoman.dialects import DIALECTS
+from dragoman.net.chat import CHAT_SCHEMES, is_chat_address
 
 from .credentials import origin_of
 
@@ -22,6 +23,8 @@ _WIRES = {
     "grpcs": (Wire.GRPC, "https"),
 }
 """The schemes after the `+`, each with its wire and the corresponding web scheme."""
+_ROOM = "http://room.invalid"
+"""Stands for the web address of a room, which has none. The name never resolves (RFC 6761)."""
 
 
 def schemes() -> list[str]:
@@ -32,11 +35,13 @@ def schemes() -> list[str]:
         for name, (wire, _) in _WIRES.items()
         if _named(scheme, wire)
     ]
-    return [*WEB, *named]
+    return [*WEB, *named, *(f"lite+{each}" for each in CHAT_SCHEMES)]
 
 
 def web_form(address: str) -> str:
     """Returns the corresponding http(s) address, which defines the origin."""
+    if is_chat_address(address):
+        return _ROOM
     scheme, _, rest = address.partition("://")
     name, plus, wire = scheme.partition("+")
     if plus and wire in _WIRES and _named(name, _WIRES[wire][0]):
@@ -48,6 +53,8 @@ def dialects_of(address: str) -> list[Dialect]:
     """Returns the dialects that an address names, the best first; none if the card decides."""
     scheme, colon, _ = address.partition("://")
     name, _, wire = scheme.partition("+")
+    if is_chat_address(address) and (found := _named(name, Wire.CHAT)):
+        return found
     if not colon or (scheme not in WEB and wire not in _WIRES):
         raise ConfigError(f"An address begins with {', '.join(schemes())}: {address!r}")
     if scheme in WEB:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
+from dragoman.agent.parts import builtins_of
 from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import PeerMisbehaved, PeerRefused
@@ -173,8 +174,9 @@ class RemoteAgent:
         from .arguments import check_arguments, fitting, schemas_of
 
         takes, gives = schemas_of(self.card, what)
-        check_arguments(takes, arguments, what)
-        answer = await self.send(arguments, skill=what)
+        given = builtins_of(arguments)
+        check_arguments(takes, given, what)
+        answer = await self.send(given, skill=what)
         return fitting(gives, result_parts(answer, what), what)
 
     async def invoke(self, method: str, /, **params: Json) -> Json:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from dragoman.core.card import Card, Interface
-from dragoman.core.dialect import Dialect
+from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
 from dragoman.core.extensions import DIALECTS as OTHER_DIALECTS
 from dragoman.dialects import DIALECTS
@@ -53,7 +53,10 @@ async def connect(
     (`.../card.json`); `card` is a card that you already have. An address with a dialect needs no
     card: `a2a+grpc://host:port` (with TLS `a2a+grpcs://`), `iat+http://`, `iat+https://`,
     `iat+ws://`, `iat+wss://`. With `xiaoyi+ws://BIND:PORT/AGENT_ID` we listen until the agent of
-    this id dials in, whose keys are in `DRAGOMAN_XIAOYI_AK` and `DRAGOMAN_XIAOYI_SK`.
+    this id dials in, whose keys are in `DRAGOMAN_XIAOYI_AK` and `DRAGOMAN_XIAOYI_SK`. With
+    `lite+matrix://USER@HOMESERVER/ROOM?agent=NAME` we join a chat room and call the agent of this
+    name there, or the first that introduces itself; so with `lite+irc://`, `lite+telegram://`,
+    `lite+discord://` and `lite+loopback://`.
 
     The dialect is chosen from the card, the newest version first. `dialect` allows only one (a name
     such as `a2a-0.3-rest`, a binding, or a version), and `prefer` lists those to try first.
@@ -91,7 +94,9 @@ async def connect(
     search = _Search(http, wallet, Finder(http, wallet, trust), str(ca))
     remote: FailoverPeer | None = None
     try:
-        if named and named[0].listens:
+        if named and named[0].wire is Wire.CHAT:
+            found, ways = await search.by_chat(address, named[0])
+        elif named and named[0].listens:
             found, ways = await search.by_listening(url, named[0])
         elif named:
             found, ways = await search.by_scheme(url, named, card, dialect or "", prefer)
@@ -177,6 +182,14 @@ class _Search:
 
         to = Destination(self._http, _interface(url, how), how, self._wallet)
         found, way = await listen(url, to)
+        return found, [way]
+
+    async def by_chat(self, address: str, how: Dialect) -> tuple[FoundCard, list[Transport]]:
+        """Returns the agent that is met in the room at this address."""
+        from dragoman.lite.connect import enter
+
+        to = Destination(self._http, _interface(web_form(address), how), how, self._wallet)
+        found, way = await enter(address, to)
         return found, [way]
 
     async def _given(self, address: str, given: Card | bytes | Path) -> FoundCard:

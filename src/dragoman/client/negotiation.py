@@ -128,6 +128,8 @@ def transport(
             return WebSocketTransport(to)
         case Wire.GRPC:
             return _grpc(to, ca)
+        case Wire.CHAT:
+            raise BadParams("An agent in a chat room is called at an address like lite+matrix://")
 
 
 def _grpc(to: Destination, ca: str) -> Transport:

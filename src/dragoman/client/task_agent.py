@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.agent.parts import json_of, parts_of
+from dragoman.agent.parts import builtins_of, json_of, parts_of
 from dragoman.agent.remote_calls import (
     AGENT,
     CallResult,
@@ -99,6 +99,7 @@ class TaskAgent:
 
         A task that does not complete raises `PeerRefused`.
         """
+        arguments = builtins_of(arguments)
         record = self._record(key, skill, arguments)
         done = self._done(record)
         if done is None:

@@ -19,6 +19,8 @@ class Wire(StrEnum):
     """Requests and answers; streams are server-sent events."""
     WEBSOCKET = "websocket"
     GRPC = "grpc"
+    CHAT = "chat"
+    """The messages of a room, whichever channel carries them."""
 
 
 class CallerFactory(Protocol):

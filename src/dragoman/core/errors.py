@@ -22,7 +22,7 @@ say what happened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 
@@ -204,3 +204,17 @@ class Fenced(StoreError):
 
 class ConfigError(DragomanError):
     """The configuration is not valid."""
+
+
+def errors_in(*modules: str) -> Iterator[type[DragomanError]]:
+    """Yields every error of this module and of these, each after its base class. A dialect makes
+    its table of codes from them."""
+    known = (__name__, *modules)
+
+    def tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
+        yield cls
+        for child in cls.__subclasses__():
+            if child.__module__ in known:
+                yield from tree(child)
+
+    return tree(DragomanError)

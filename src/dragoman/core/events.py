@@ -31,6 +31,9 @@ class Opened(Event, frozen=True, gc=False, omit_defaults=True, tag="opened"):
     deadline: float | None = None
     """The deadline of the caller's `Context`. Like `hops`, it also applies to the calls
     that the run makes to other agents."""
+    headers: dict[str, str] | None = None
+    """The headers of the request that the agent wants to see; a run that starts again still has
+    them."""
 
 
 class StateChanged(Event, frozen=True, gc=False, omit_defaults=True, tag="state"):

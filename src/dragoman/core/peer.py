@@ -3,7 +3,8 @@ behalf an operation is requested."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -21,6 +22,9 @@ class BearerToken(Struct, frozen=True, gc=False):
 
     def __repr__(self) -> str:
         return "BearerToken()"
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Context(Struct, frozen=True, gc=False, kw_only=True):
@@ -49,6 +53,9 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
     """The number of agents that have called each other before this call."""
     base: str = ""
     """The address that the caller used, as far as it is known. Only the extended card needs it."""
+    headers: Mapping[str, str] = NO_HEADERS
+    """Those headers of the request that `server.caller_headers` chooses, by their names in lower
+    case. They never hold credentials."""
     token: BearerToken | None = None
     """The verified token that the caller showed, where an agent elsewhere is called for it. It is
     exchanged for another one, and never sent to that agent."""

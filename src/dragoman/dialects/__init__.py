@@ -6,9 +6,10 @@ from dragoman.core.errors import ConfigError
 
 from .a2a import DIALECTS as A2A
 from .iat import DIALECTS as IAT
+from .lite import DIALECTS as LITE
 from .xiaoyi import DIALECTS as XIAOYI
 
-DIALECTS: dict[str, Dialect] = {each.name: each for each in (*A2A, *IAT, *XIAOYI)}
+DIALECTS: dict[str, Dialect] = {each.name: each for each in (*A2A, *IAT, *XIAOYI, *LITE)}
 """The dialects by name. Newer versions come first, which is the order in which clients prefer
 them."""
 

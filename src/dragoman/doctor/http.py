@@ -12,7 +12,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpcore2
@@ -156,15 +156,8 @@ class RawHttp:
         self.note(f"{method} {url} {body[:SHORT].decode('utf-8', 'replace')}", "no answer")
         accept = {"accept": "application/json, text/event-stream"}
         fields = {**accept, **self.credentials, **(headers or {})}
-        limits = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout)
         try:
-            with self._pool.stream(
-                method,
-                url,
-                headers=[(k.encode(), v.encode()) for k, v in fields.items()],
-                content=body,
-                extensions={"timeout": limits},
-            ) as response:
+            with self._respond(method, url, body, fields) as response:
                 self._answered = True
                 got: dict[str, str] = {}
                 for name, value in response.headers:
@@ -184,10 +177,52 @@ class RawHttp:
         except (httpcore2.UnsupportedProtocol, ValueError) as exc:
             raise self._failed(f"this address cannot be called: {exc}") from None
 
+    @contextmanager
+    def _respond(
+        self, method: str, url: str, body: bytes, fields: Headers
+    ) -> Iterator[httpcore2.Response]:
+        """Sends a request, again if a kept connection ends without a byte of an answer.
+
+        A server may close a connection that it has kept at any moment, also while our request is on
+        its way: that is no fault of the agent (RFC 9112 §9.3.1). The attempts end, because each one
+        uses up a connection, and a fresh one is not tried again.
+        """
+        connected = False
+
+        def trace(event: str, _: Mapping[str, Any]) -> None:
+            nonlocal connected
+            connected = connected or event == "connection.connect_tcp.started"
+
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout)
+        with ExitStack() as stack:
+            while True:
+                streaming = self._pool.stream(
+                    method,
+                    url,
+                    headers=[(k.encode(), v.encode()) for k, v in fields.items()],
+                    content=body,
+                    extensions={"timeout": limits, "trace": trace},
+                )
+                try:
+                    response = stack.enter_context(streaming)
+                except (httpcore2.NetworkError, httpcore2.RemoteProtocolError) as exc:
+                    if connected or not _closed_unanswered(exc):
+                        raise
+                else:
+                    break
+            yield response
+
     def _failed(self, why: str) -> NoAnswer:
         if not self._answered:
             self._dead = why
         return NoAnswer(why)
+
+
+def _closed_unanswered(exc: Exception) -> bool:
+    """Returns whether the other side ended the connection before its answer began."""
+    if isinstance(exc, httpcore2.RemoteProtocolError):
+        return "without sending" in str(exc)
+    return isinstance(exc, httpcore2.ReadError | httpcore2.WriteError)
 
 
 def short(text: str) -> str:

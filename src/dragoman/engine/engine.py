@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from dragoman.agent import Agent, Skill
 from dragoman.agent.invoke import invoke
+from dragoman.agent.lifespan import Lifespan
 from dragoman.agent.remote_calls import Outside
 from dragoman.core.errors import (
     BadParams,
@@ -111,6 +112,8 @@ class Engine:
         space = space_of(workspace) or agent.workspace
         self._workspaces = Workspaces(space, agent=name) if space is not None else None
         self.runner.workspaces = self._workspaces
+        self._lifespan = Lifespan(agent.name, agent.hooks)
+        self.runner.state = self._lifespan.state
         self._clock = clock
         self.webhooks: WebhookQueue | None = None
         if sender is not None:
@@ -129,9 +132,14 @@ class Engine:
         to run tasks."""
         if self._workspaces is not None:
             self._workspaces.open()
-        if self._opens_store:
-            await self.store.open()
-        await self._maintenance.start(self.runner)
+        await self._lifespan.start()
+        try:
+            if self._opens_store:
+                await self.store.open()
+            await self._maintenance.start(self.runner)
+        except BaseException:
+            await self._lifespan.stop()
+            raise
         if self.webhooks is not None:
             self.webhooks.start()
 
@@ -155,6 +163,7 @@ class Engine:
             await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
+        await self._lifespan.stop()
 
     def replace_agent(self, agent: Agent, outside: Outside | None) -> None:
         """Replaces the code of the agent. Tasks that are running finish with the old code; tasks

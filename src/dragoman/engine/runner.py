@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from types import SimpleNamespace
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from dragoman.core.events import Ask, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.log import Logger
 from dragoman.core.model import State
-from dragoman.core.peer import BearerToken, Context
+from dragoman.core.peer import NO_HEADERS, BearerToken, Context
 from dragoman.settings import EngineSettings
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import WORKER_LOST, Input, Row, Scope, Store
@@ -81,6 +82,8 @@ class Runner:
         self.outside: Outside | None = None
         self.workspaces: Workspaces | None = None
         self.receiver: Receiver | None = None
+        self.state = SimpleNamespace()
+        """What the agent's own functions opened at the start, for its turns."""
         self.stopping = False
         self.stopped = False
         """Whether no task may start any more."""
@@ -109,6 +112,7 @@ class Runner:
             spawn=self.background.spawn,
             spawn_until_stop=self.background.spawn_until_stop,
             outside=self.outside,
+            state=self.state,
         )
 
     def renew_context(self) -> None:
@@ -155,6 +159,7 @@ class Runner:
             tools=first.tools,
             hops=first.hops,
             deadline=first.deadline,
+            headers=first.headers or NO_HEADERS,
             token=token,
         )
         run = Run(self.shared, row, self.skill_of(row), first, caller)

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from dragoman.core.errors import TooLarge, TooMany
 from dragoman.core.log import Logger
-from dragoman.store.private_files import FILE, make_folder
+from dragoman.store.local.private_files import FILE, make_folder
 
 log = Logger("files")
 _ID = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})")

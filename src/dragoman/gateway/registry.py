@@ -43,8 +43,12 @@ Factory = Callable[[RegistryEntry], Agent | Awaitable[Agent]]
 """Makes an agent of its entry."""
 
 
-_MOUNTED_ELSEWHERE = (Source.FILE, Source.LINK)
+_CAME = (Source.LINK, Source.ROOM)
+"""The sources of agents that came by themselves, so that others know whether they are online."""
+_MOUNTED_ELSEWHERE = (Source.FILE, *_CAME)
 """The sources of agents that the registry knows, and that others mount."""
+_OF_LAST_START = (Source.FILE, Source.LINK)
+"""The sources of agents that are not remembered after a restart."""
 
 
 class Mounted(Protocol):
@@ -116,7 +120,7 @@ class Registry:
             if before is None or (before.source, before.addresses) != (Source.FILE, addresses):
                 await self.store.put(mine)
         for entry in known.values():
-            if entry.source in _MOUNTED_ELSEWHERE:  # of the last start
+            if entry.source in _OF_LAST_START:
                 await self.store.remove(entry.name, entry.source, entry.owner)
         await self.look()
         self._loop = asyncio.get_running_loop().create_task(self._run())
@@ -135,25 +139,27 @@ class Registry:
         """Notes that the settings have no agent of this name any more."""
         await self.store.remove(name, Source.FILE, "")
 
-    async def belongs_to_another(self, name: str, owner: str) -> bool:
+    async def belongs_to_another(self, name: str, owner: str, source: Source) -> bool:
         """Returns whether an agent that came by itself, with this owner, cannot have the name."""
         entry = await self.store.find(name)
         taken = entry is not None and not entry.removed_at
-        return taken and not owns(entry, Source.LINK, owner)
+        return taken and not owns(entry, source, owner)
 
-    async def link(self, name: str, owner: str) -> None:
+    async def link(self, name: str, owner: str, source: Source) -> None:
         """Notes that an agent of this name has come by itself; the caller serves it. Raises
         `Conflict` if the name is another's."""
-        health = AgentHealth.UP
-        entry = RegistryEntry(name=name, source=Source.LINK, owner=owner, health=health)
+        known = await self.store.find(name)
+        if known is None or not owns(known, source, owner):
+            known = RegistryEntry(name=name, source=source, owner=owner)
+        entry = replace(known, health=AgentHealth.UP, until=0, seen_at=self._clock())
         async with self._looking:
             self.entries[name] = await self.store.put(entry)
             self._links.add(name)
 
-    async def unlink(self, name: str, owner: str, *, offline: bool = False) -> None:
+    async def unlink(self, name: str, owner: str, source: Source, *, offline: bool = False) -> None:
         """Notes that an agent that came by itself is `offline`, or gone."""
         entry = await self.store.find(name)
-        if not owns(entry, Source.LINK, owner):
+        if not owns(entry, source, owner):
             return
         assert entry is not None  # noqa: S101  it is owned
         if offline:
@@ -162,7 +168,7 @@ class Registry:
             self.entries[name] = await self.store.put(left)
             return
         self._links.discard(name)
-        await self.store.remove(name, Source.LINK, owner)
+        await self.store.remove(name, source, owner)
 
     async def stop(self) -> None:
         """Follows the registry no more. The agents stay until the server stops them."""
@@ -253,7 +259,7 @@ class Registry:
         if entry is None:
             return True
         health = entry.health
-        if mount is not None and entry.source is not Source.LINK:
+        if mount is not None and entry.source not in _CAME:
             health = health_of(mount.agent)  # the record may be that of another time
         return health is not AgentHealth.DOWN and not entry.is_expired(self._clock())
 
@@ -262,7 +268,7 @@ class Registry:
         came by themselves others know it."""
         for name, entry in list(self.entries.items()):
             mount = self._server.mounts.get(name)
-            if mount is None or entry.source is Source.LINK:
+            if mount is None or entry.source in _CAME:
                 continue
             health = health_of(mount.agent)
             if health in (AgentHealth.UNKNOWN, self._noted.get(name)):

@@ -23,7 +23,7 @@ from dragoman.core.model import Task
 from dragoman.core.operations import Operation, R, SendMessage, Streamed, name_of
 from dragoman.core.peer import Batch, Context, Peer
 from dragoman.security.authorization import Tells, task_in
-from dragoman.store.private_files import AuditFile, audit_line
+from dragoman.store.local.private_files import AuditFile, audit_line
 
 MOST_CHARS = 256
 """The length of a text of the caller's in a line."""

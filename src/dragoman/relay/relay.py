@@ -66,7 +66,7 @@ class Relay:
         self._remote = RelayedTask(self._access, upstream)
         # Our own task has its limit. This one is for what is not part of it yet: a message that
         # arrives in pieces and never ends.
-        held = TaskGrowth(self._access.run.max_task_size, "limits.max_task_size")
+        held = TaskGrowth(self._access.run.shared.max_task_size, "limits.max_task_size")
         self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
         self._ctx = Context()
         self._answers = Answers(upstream, in_doubt=bool(self._remote.id))

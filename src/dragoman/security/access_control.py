@@ -4,14 +4,15 @@ engine."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from dragoman.agent import Agent
-from dragoman.core.auth_schemes import Certificates
+from dragoman.core.auth_schemes import ApiKeys, Certificates, Scheme
 from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError, NoExtendedCard, Unauthenticated
 from dragoman.core.operations import Operation
@@ -73,11 +74,13 @@ class AccessControl:
         self.admit: Admit = self.authenticator.admit if schemes or metered else anyone
         self.locked = bool(schemes)
         self.anonymous = Anonymous(agent, settings.server.anonymous)
-        self.admit_or_anyone = self.admit
+        self.admit_or_anyone: Admit = self.admit
         """Admits callers of A2A operations; what is not open to strangers is refused by the peer
         that `before` returns."""
         if self.locked and self.anonymous:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
+        if names := settings.server.caller_headers:
+            self.admit_or_anyone = with_headers(self.admit_or_anyone, names, schemes)
         known_only = self.locked and not self.anonymous
         self.recognizes = Recognizer(self.authenticator if known_only else None)
         asks = Recognizer(self.authenticator)
@@ -170,6 +173,41 @@ class AccessControl:
     def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
         """Returns the routes, each guarded by its policy. A route without a policy is refused."""
         return policed(routes, self.authenticator, self._access)
+
+
+_CREDENTIALS = re.compile(
+    r"authorization|cookie|token|secret|password|api-?key|signature|credential", re.IGNORECASE
+)
+"""Headers that may hold credentials, by parts of their names."""
+
+
+def with_headers(admit: Admit, names: Sequence[str], schemes: Mapping[str, Scheme]) -> Admit:
+    """Returns an `Admit` whose callers have the headers of these names in their context. Raises
+    `ConfigError` for a header that may hold credentials: those never reach an agent's code."""
+    taken = {
+        each.name.lower()
+        for each in schemes.values()
+        if isinstance(each, ApiKeys) and each.location == "header"
+    }
+    wanted = tuple(name.lower() for name in names)
+    for name in wanted:
+        if name in taken or _CREDENTIALS.search(name):
+            raise ConfigError(f"server.caller_headers: '{name}' may hold credentials; remove it.")
+
+    def seen(caller: Context, headers: Mapping[str, str]) -> Context:
+        found = {name: headers[name] for name in wanted if name in headers}
+        return replace(caller, headers=found) if found else caller
+
+    async def later(caller: Awaitable[Context], headers: Mapping[str, str]) -> Context:
+        return seen(await caller, headers)
+
+    def admitted(
+        headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context | Awaitable[Context]:
+        caller = admit(headers, target, certificate)
+        return seen(caller, headers) if isinstance(caller, Context) else later(caller, headers)
+
+    return admitted
 
 
 class ServerAccess:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -25,9 +28,9 @@ Modules = dict[Path, ModuleType]
 def load_agents(
     given: Sequence[str], settings: Settings, known: Mapping[str, Agent] | None = None
 ) -> Agents:
-    """Returns the agents in these files, each given as `file.py`, `file.py:name` or `NAME=file.py`.
-    Without files, the sections `[agents.NAME]` of the settings name the agents. Agents that are
-    `known` are not loaded again."""
+    """Returns the agents in these files, each given as `load_agent` takes it, with a name before it
+    or without: `NAME=file.py`. Without files, the sections `[agents.NAME]` of the settings name the
+    agents. Agents that are `known` are not loaded again."""
     modules: Modules = {}
     if not given:
         there = known or {}
@@ -73,7 +76,9 @@ def split_name(given: str) -> tuple[str, str]:
 def folder_in(given: str) -> Path | None:
     """Returns the folder of the file in `NAME=file.py:name`, or None if there is no such file."""
     path, _ = _split(split_name(given)[1])
-    return path.parent if path.is_file() else None
+    if path.is_file():
+        return path.parent
+    return Path.cwd() if _MODULE(split_name(given)[1]) else None
 
 
 def _split(where: str) -> tuple[Path, str]:
@@ -85,10 +90,12 @@ def _split(where: str) -> tuple[Path, str]:
 
 
 def load_agent(where: str, modules: Modules | None = None) -> Agent:
-    """Returns the agent in `file.py` or `file.py:name`. Raises a `ConfigError` that says what is
-    wrong and where."""
+    """Returns the agent in `file.py`, `file.py:name` or `package.module:name`; the name may be that
+    of a function that makes the agent. Raises a `ConfigError` that says what is wrong and where."""
     path, name = _split(where)
     file = str(path)
+    if not path.is_file() and _MODULE(where):
+        return _chosen(_imported_by_name(file), name, file)
     if not path.is_file():
         if path.suffix != ".py" and Path(f"{file}.py").is_file():
             raise ConfigError(f"There is no file {file}. Did you mean {file}.py?")
@@ -96,8 +103,21 @@ def load_agent(where: str, modules: Modules | None = None) -> Agent:
     modules = modules if modules is not None else {}
     module = modules.get(path.resolve()) or _imported(path)
     modules[path.resolve()] = module
+    return _chosen(module, name, path)
+
+
+_MODULE = re.compile(r"(?!.*\.py(:|$))[A-Za-z_]\w*((\.\w+)+(:\w+)?|:\w+)").fullmatch
+"""`package.module`, `package.module:name` or `module:name`."""
+
+
+def _chosen(module: ModuleType, name: str, path: Path | str) -> Agent:
+    """Returns the agent of this name, or the only one; or the one that the function of this name
+    makes."""
     found = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     if name:
+        made = vars(module).get(name)
+        if callable(made) and not isinstance(made, Agent):
+            return _with_skills(_made(made, name, path), path)
         if name not in found:
             listed = ", ".join(found) or "none"
             raise ConfigError(f"{path} has no agent called '{name}' (agents in it: {listed}).")
@@ -111,7 +131,16 @@ def load_agent(where: str, modules: Modules | None = None) -> Agent:
     return _with_skills(found[next(iter(distinct.values()))], path)
 
 
-def _with_skills(agent: Agent, path: Path) -> Agent:
+def _made(factory: Callable[[], object], name: str, path: Path | str) -> Agent:
+    """Returns the agent that a function of the author's makes."""
+    with _explained(path):
+        agent = factory()
+    if not isinstance(agent, Agent):
+        raise ConfigError(f"{name}() in {path} gave a {type(agent).__name__}, not an Agent.")
+    return agent
+
+
+def _with_skills(agent: Agent, path: Path | str) -> Agent:
     if not agent.skills and not isinstance(agent, Backend):
         raise ConfigError(
             f"Agent '{agent.name}' in {path} has no skills. Add @agent.skill(\"id\")."
@@ -135,15 +164,31 @@ def _imported(path: Path) -> ModuleType:
         raise ConfigError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
+    with _explained(path):
         spec.loader.exec_module(module)
+    return module
+
+
+def _imported_by_name(name: str) -> ModuleType:
+    """Returns the module of this name. The current folder is searched too, as with `python -m`."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with _explained(name):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _explained(path: Path | str) -> Iterator[None]:
+    """Turns whatever the author's code raises into a `ConfigError` that names its line."""
+    try:
+        yield
     except ConfigError as exc:  # of ours: the definition of the agent is wrong
         raise ConfigError(f"{_where(exc, path)}: {exc.message}") from None
     except SyntaxError as exc:
         raise ConfigError(f"{_short(exc.filename or path)}:{exc.lineno}: {exc.msg}") from None
     except Exception as exc:  # the author's file may raise anything; show where, not our stack
         raise ConfigError(f"{_where(exc, path)}: {type(exc).__name__}: {exc}") from exc
-    return module
 
 
 def _short(path: str | Path) -> Path:
@@ -152,7 +197,7 @@ def _short(path: str | Path) -> Path:
     return found.relative_to(here) if found.is_relative_to(here) else found
 
 
-def _where(exc: BaseException, path: Path) -> str:
+def _where(exc: BaseException, path: Path | str) -> str:
     """Returns the last line in the traceback of the error that is the author's: in this file, or in
     a module that it imports."""
     found, trace = "", exc.__traceback__

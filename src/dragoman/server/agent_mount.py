@@ -33,7 +33,7 @@ from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 from .agent_names import NO_AGENT, Naming, title_slug
-from .services import LINGER, HasFiles, ServedPeer, ServiceContext, services_of
+from .services.factories import LINGER, HasFiles, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer

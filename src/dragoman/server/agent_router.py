@@ -19,7 +19,7 @@ from .agent_names import Naming, check_naming, checked
 from .engines import EnginePool, replace_agent
 from .registry.agent_index import AgentIndex
 from .registry.registration import RegistrationEndpoints
-from .services import GRACE, ServedPeer
+from .services.factories import GRACE, ServedPeer
 
 
 class AgentRouter(Router):

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from dragoman import settings as config
 from dragoman.agent import Agent
-from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
 from dragoman.files import FileDoor
 from dragoman.files.signed_urls import FILES
@@ -23,7 +19,7 @@ from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
 from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
-from dragoman.observability.log import HostLog, Log
+from dragoman.observability.log import Log
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
@@ -33,21 +29,23 @@ from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 from .agent_list import AgentList
-from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
-from .agent_names import Agents, by_name, slug
+from .agent_names import slug
 from .agent_router import AgentRouter
 from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for
-from .heap_trimmer import HeapTrimmer
+from .process.heap_trimmer import HeapTrimmer
 from .registry.agent_index import AgentIndex
 from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
 from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
-from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
+from .services.factories import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
 
-__all__ = ["App", "create_app", "engine_for", "engines_for"]
+if TYPE_CHECKING:
+    from dragoman.store import Store
+
+__all__ = ["App", "engine_for", "engines_for"]
 
 S = TypeVar("S", bound=Service)
 NOT_STARTED = (
@@ -173,13 +171,13 @@ class App(AgentRouter):
                 )
                 for path, methods in self._registration.routes().items():
                     routes[path] = {**routes.get(path, {}), **methods}
-                from .iat_host import host_service
+                from .services.iat_host import host_service
 
                 host = host_service(self, shared, self.registry, pool.store.sessions)
                 if host is not None:
                     shared.services.append(host)
             if pool is not None:
-                from .link_service import link_service
+                from .services.links import link_service
 
                 links = link_service(self, shared, pool.store, self.registry)
                 if links is not None:
@@ -187,6 +185,7 @@ class App(AgentRouter):
                     if self.registry is None:
                         self.listed.about = links.agents.dial_ins.about
                         self._is_online = links.agents.dial_ins.is_online
+                self._add_rooms(pool.store)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)
@@ -196,7 +195,7 @@ class App(AgentRouter):
             from dragoman.engine import Engine
 
             if isinstance(only.peer, Engine):
-                from .link_service import link_service
+                from .services.links import link_service
 
                 self._pool = EnginePool(settings, only.peer.store)
                 links = link_service(self, shared, only.peer.store, None)
@@ -206,6 +205,7 @@ class App(AgentRouter):
                     self.listed = AgentList(self.mounts, self.index, self._own_access, empty=False)
                     self.listed.about = links.agents.dial_ins.about
                     routes |= {**links.routes(), **self.listed.routes()}
+                self._add_rooms(only.peer.store)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
             patterns |= service.patterns()
@@ -222,6 +222,14 @@ class App(AgentRouter):
         for each in self.mounts.values():
             each.check_card()
             self._publish(each)
+
+    def _add_rooms(self, store: Store) -> None:
+        """Adds the chat rooms of the settings, if there are any."""
+        if self.settings.channels:
+            from .services.rooms import room_services
+
+            rooms = room_services(self, self._shared, store, self.registry)
+            self._shared.services.extend(rooms)
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
@@ -246,6 +254,11 @@ class App(AgentRouter):
             return None
         found = (each for each in self.mounts.values() if not each.mount_point.path)
         return next((each.agent for each in found if slug(each.agent.name) == name), None)
+
+    def agent_at(self, name: str) -> Agent | None:
+        """Returns the agent that is served under a name."""
+        mount = self.mounts.get(name)
+        return mount.agent if mount is not None else self.only_agent(name)
 
     @property
     def services(self) -> list[Service]:
@@ -350,45 +363,3 @@ class App(AgentRouter):
             await stop_together((each.stop_peer(GRACE) for each in guests), None)
         stops = (each.stop_peer(GRACE) for each in self.mounts.values())
         await stop_together((*stops, *self._leaving.values()), close)
-
-
-def create_app(
-    agents: Agents | None = None,
-    settings: Settings | None = None,
-    *,
-    several: bool | None = None,
-    policy: CallPolicy | None = None,
-) -> App:
-    """Returns an ASGI app, which any ASGI server can run.
-
-    One agent is served at `/`, several at `/agents/{name}`. A mapping gives each agent its name;
-    otherwise the name is derived from the agent's own. Without `agents`, the variable
-    `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings name them.
-
-    With `several`, a single agent is served at `/agents/{name}` too, or none at first. Agents can
-    then be added and removed with `App.add_agent` and `App.remove_agent`.
-
-    `policy(caller, agent, operation, skill, task)` may refuse calls to any of them, like
-    `[[policy]]` in the settings.
-    """
-    if settings is None:
-        path = os.environ.get("DRAGOMAN_CONFIG")
-        settings = config.load(None, os.environ, Path(path) if path else None)
-    if agents is None:
-        where = os.environ.get("DRAGOMAN_AGENT", "")
-        if not where and not settings.agents:
-            raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
-        agents = load_agents([where] if where else [], settings)
-    named = by_name(agents, several=several)
-    log = HostLog(settings.server.log_level)
-    # The address that the server is bound to is not known here.
-    hosts = AllowedHosts(settings.server, anywhere=True, origins=settings.cors.origins)
-    peers, pool = engines_for(named, settings, several=several)
-    base = settings.server.public_url
-    return App(
-        *(named, peers, settings, log, base),
-        pool=pool,
-        hosts=hosts,
-        several=several,
-        policy=policy,
-    )

@@ -13,7 +13,7 @@ from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
 from .remote_agents import RemoteAgents
-from .services import ServedPeer
+from .services.factories import ServedPeer
 
 if TYPE_CHECKING:
     from dragoman.mcp.servers import McpServers
@@ -121,7 +121,7 @@ def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
     if not isinstance(peer, Engine) or isinstance(agent, Backend):
         return False
     before = peer.agent
-    if agent.workspace != before.workspace:
+    if agent.hooks or before.hooks or agent.workspace != before.workspace:
         return False
     if _pushes(agent, settings) != _pushes(before, settings):
         return False

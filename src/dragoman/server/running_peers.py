@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from dragoman.store import Store
 
-from .services import GRACE, ServedPeer
+from .services.factories import GRACE, ServedPeer
 
 
 class RunningPeers:

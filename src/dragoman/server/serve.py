@@ -19,11 +19,11 @@ from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
 
-from . import process_tuning
 from .agent_names import Agents, by_name
 from .app import App
 from .engines import engines_for
-from .services import LINGER
+from .process import tuning
+from .services.factories import LINGER
 
 if TYPE_CHECKING:
     from dragoman.net.http.granian_server import GranianServer
@@ -116,9 +116,9 @@ async def _serve(
         registers=registers,
     )
     stopping = stop_signals(log)
-    process_tuning.use_batch_scheduling()
+    tuning.use_batch_scheduling()
     await app.start()
-    process_tuning.collect_less_often()
+    tuning.collect_less_often()
     listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     log.info(

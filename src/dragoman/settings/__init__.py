@@ -2,10 +2,12 @@
 the file over the defaults."""
 
 from .agent_credentials import AgentCredentials, TokenExchangeSettings
+from .chat import AnyChannelSettings, ChannelSettings
 from .cors import Cors
 from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
+from .rooms import Contact, RoomSettings
 from .sections import (
     EngineSettings,
     HostedAgent,
@@ -28,6 +30,9 @@ __all__ = [
     "IAT_SECRET",
     "NAMED",
     "AgentCredentials",
+    "AnyChannelSettings",
+    "ChannelSettings",
+    "Contact",
     "Cors",
     "EngineSettings",
     "FileSettings",
@@ -40,6 +45,7 @@ __all__ = [
     "Push",
     "Rates",
     "Retention",
+    "RoomSettings",
     "Server",
     "Settings",
     "Signing",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from dragoman.core.auth_schemes import Secret
+
+from .rooms import RoomSettings
 
 
 class ChannelSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
+    RoomSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
 ):
     """What channels of all kinds have."""
 
-    rooms: tuple[str, ...] = ()
-    """The rooms to join."""
     messages_per_second: float | None = None
     """How many messages per second are sent in the long run; by default what the service allows."""
 
@@ -66,7 +64,10 @@ class MatrixSettings(ChannelSettings, frozen=True, kw_only=True, tag="matrix"):
     password: Secret | None = None
     """The password, if there is no token; without it, the variable DRAGOMAN_MATRIX_PASSWORD."""
     accept_invites: bool = False
-    """Whether rooms to which we are invited are joined."""
+    """Whether rooms to which we are invited are joined. Then all rooms of the account are heard."""
+    notices: bool = False
+    """Whether what we say is marked as said by a program (`m.notice`), which many programs do not
+    answer."""
 
 
 class TelegramSettings(ChannelSettings, frozen=True, kw_only=True, tag="telegram"):

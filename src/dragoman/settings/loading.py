@@ -27,7 +27,7 @@ from .sections import (
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
-NAMED = frozenset(("agents", "auth", "mcp", "retention"))
+NAMED = frozenset(("agents", "auth", "channels", "mcp", "retention"))
 """Sections whose keys are names the operator chooses."""
 OTHERS = frozenset(("DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"))
 """Variables that have the form of a setting, but hold keys that are never in the settings."""

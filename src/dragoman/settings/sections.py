@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 from .agent_credentials import AgentCredentials
+from .chat import AnyChannelSettings
 from .cors import Cors
 from .files import FileSettings
 from .policy_rule import PolicyRule
@@ -60,6 +61,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The bindings that are served and listed on the card, in this order, or single versions of
     them (`JSONRPC/1.0`). `GRPC` enables gRPC, which is off by default: strict clients refuse a
     whole card because of one interface that is not http(s) on the card's own origin."""
+    caller_headers: tuple[str, ...] = ()
+    """The request headers that skills see in `turn.caller.headers`; those with credentials cannot
+    be chosen."""
     anonymous: tuple[str, ...] | None = None
     """Operations and skills that callers without credentials may use; None: those that the code
     names."""
@@ -370,3 +374,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     are several."""
     mcp: dict[str, McpServer] = {}
     """`[mcp.NAME]` with `command` or `url`: the MCP servers that skills may call."""
+    channels: dict[str, AnyChannelSettings] = {}
+    """`[channels.NAME] kind = ...`: the chat services that agents live in."""

@@ -24,7 +24,7 @@ from dragoman.core.model import Json, Message, Role, State, Task, Text
 from dragoman.core.questions import answer_value, question_in
 
 from .interface import AdminFilter, Input, Row, Store
-from .private_files import AuditFile, audit_line
+from .local.private_files import AuditFile, audit_line
 
 log = Logger("approvals")
 

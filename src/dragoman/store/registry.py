@@ -30,6 +30,9 @@ class Source(StrEnum):
     CLI = "cli"
     TOKEN = "token"  # noqa: S105  not a password
     LINK = "link"
+    ROOM = "room"
+    """Met in a chat room. Unlike agents that dial in, such agents are remembered after a
+    restart."""
 
     @property
     def rank(self) -> int:

@@ -23,6 +23,18 @@ BACKOFF_LIMIT = 30_000
 """The longest pause between two attempts, in milliseconds."""
 
 
+HEAD_START = 600_000
+"""How long a task of one priority has to wait until a new one of the next higher priority no longer
+overtakes it, in milliseconds. Therefore a task of low priority is claimed at last, however many
+others come."""
+
+
+def turn(row: Row) -> int:
+    """Returns the time by which tasks that are due are claimed, the earliest first. Stores that
+    search by an index compute it there."""
+    return row.run_at - row.priority * HEAD_START
+
+
 def backoff(attempt: int) -> int:
     """Returns the pause before the next attempt in milliseconds: 1, 2, 4... 30 s."""
     return int(min(BACKOFF_LIMIT, 1000 * 2 ** max(0, attempt - 1)))

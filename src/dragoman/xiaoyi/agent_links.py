@@ -31,9 +31,10 @@ from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
 from dragoman.security.rate_limits import Meter
 from dragoman.store.interface import Store
+from dragoman.store.sent_marks import OWED, SentMarks
 from dragoman.store.sessions import SessionStore
 
-from .answers import KEEP_ALIVE, OWED, LinkAnswer, SentMarks, round_of
+from .answers import KEEP_ALIVE, LinkAnswer, round_of
 from .link_figures import LinkReporter, families
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
@@ -86,7 +87,7 @@ class AgentLinks(Service):
         self._peer, self._keys, self._clock, self._scopes = peer, keys, clock, scopes
         self._meter = meter
         self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
-        self._marks = SentMarks(sessions, keys.agent_id, clock)
+        self._marks = SentMarks(sessions, clock, DIALECT, keys.agent_id)
         self.session_routes = SessionRoutes()
         self.links = {
             server.label: OutboundLink(

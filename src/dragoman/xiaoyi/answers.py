@@ -8,7 +8,6 @@ An answer counts as sent when the server has read its last frame, which is recor
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any
@@ -25,33 +24,13 @@ from dragoman.dialects.losses import FileForms
 from dragoman.dialects.xiaoyi import XiaoYiCallee
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileTransfer
-from dragoman.store.sessions import SessionStore
+from dragoman.store.sent_marks import SentMarks
 
 from .outbound_link import LinkLost, OutboundLink
 
 log = Logger("xiaoyi")
 KEEP_ALIVE = 20.0
 """The seconds of silence after which the phone is notified that the task is still working."""
-OWED = 24 * 3600 * 1000
-"""The milliseconds for which an answer that could not be sent is kept for the phone."""
-
-
-class SentMarks:
-    """Records in the store which answers were sent, and how often a session was cleared."""
-
-    def __init__(self, store: SessionStore, agent_id: str, clock: Callable[[], int]) -> None:
-        self._store, self._agent_id, self._clock = store, agent_id, clock
-
-    async def add(self, *about: object) -> None:
-        """Records a mark for longer than any unsent answer is kept."""
-        await self._store.first(self._key(about), self._clock() + 2 * OWED)
-
-    async def has(self, *about: object) -> bool:
-        """Returns whether a mark was recorded."""
-        return await self._store.seen(self._key(about))
-
-    def _key(self, about: tuple[object, ...]) -> bytes:
-        return hashlib.sha256(repr(("xiaoyi", self._agent_id, *about)).encode()).digest()
 
 
 class LinkAnswer:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.client.receiver import entry_in, read
 from dragoman.core.events import (
@@ -20,9 +21,10 @@ from dragoman.core.events import (
 )
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Artifact, Data, Hook, Link, Message, Role, State, Task, Text
+from dragoman.dialects import a2a
 from dragoman.dialects.a2a.push import push, wants_task
 
-DIALECTS = ("a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "a2a-0.3-rest", "a2a-0.2", "a2a-0.1", "a2a-go")
+DIALECTS = ("a2a-0.2", *(each.name for each in a2a.DIALECTS if each.callee))
 AT = 1_800_000_000_000
 
 
@@ -54,6 +56,16 @@ def log() -> list[tuple[Stamped, Task]]:
         fold.add(entry)
         life.append((entry, fold.task()))
     return life
+
+
+def test_a_webhook_of_0_3_is_told_the_task_whatever_wire_it_was_set_over() -> None:
+    entry, task = log()[-1]
+    hook = Hook(hook_id="t", task_id="t", url="", dialect="a2a-0.3")
+    rest, grpc = (replace(hook, dialect=f"a2a-0.3-{wire}") for wire in ("rest", "grpc"))
+    assert push(hook, entry, task) == push(rest, entry, task) == push(grpc, entry, task)
+    assert wants_task(hook)
+    assert wants_task(rest)
+    assert wants_task(grpc)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 
 import pytest
 
-from dragoman.core.errors import PeerRefused, TooLarge, Unsupported
+from dragoman.core.errors import PeerRefused, PeerUnreachable, TooLarge, Unsupported
 from dragoman.net.chat import Channel, ChatMessage, Cursor, MemoryCursor
 from waiting import LIMIT, until
 
@@ -98,6 +98,16 @@ async def heard_next(channel: Channel) -> ChatMessage:
     raise AssertionError("the channel ended")
 
 
+async def said_until_heard(channel: Channel, room: str, text: str, ear: Ear) -> None:
+    """Says something until it is heard: some servers lose what is said while a member is away."""
+    while True:
+        with suppress(PeerUnreachable, TimeoutError):
+            await channel.say(room, text)
+            async with asyncio.timeout(2):
+                await ear.until(text)
+            return
+
+
 class ChannelContract:
     """The tests of every kind."""
 
@@ -129,15 +139,18 @@ class ChannelContract:
     async def test_a_text_of_several_lines_arrives_unchanged(self, service: ChatService) -> None:
         async with service.joined("ann") as ann, service.joined("bob") as bob, hearing(bob) as ear:
             await ann.say(await ann.join(service.room), SAID)
-            await ear.until(SAID)
+            if ann.limits.multiline:
+                await ear.until(SAID)
+            else:
+                await ear.until(*filter(None, SAID.split("\n")))
 
     async def test_the_longest_text_arrives_and_a_longer_one_is_refused(
         self, service: ChatService
     ) -> None:
         async with service.joined("ann") as ann, service.joined("bob") as bob, hearing(bob) as ear:
             room = await ann.join(service.room)
-            line = "[A2A:result task=t-1]\n"
-            text = line + 'ä 漢 "x"\n🏯' * ann.limits.text
+            end = "\n" if ann.limits.multiline else " "
+            text = "[A2A:result task=t-1]" + f'{end}ä 漢 "x" 🏯' * ann.limits.text
             while ann.limits.size(text) > ann.limits.text:
                 text = text[: -max(1, (ann.limits.size(text) - ann.limits.text) // 4)]
             text = text.rstrip()
@@ -183,7 +196,7 @@ class ChannelContract:
             async with service.joined("bob") as bob, hearing(bob) as ear:
                 await ann.say(room, "after")
                 await ear.until("after")
-                assert ear.texts == ["after"]
+                assert ear.texts == ["after"], ear.heard
 
     async def test_what_was_said_meanwhile_is_heard_after_a_restart_and_nothing_twice(
         self, service: ChatService
@@ -283,13 +296,5 @@ class ChannelContract:
             await at_bob.until("before")
             await service.cut()
             async with asyncio.timeout(LIMIT):
-                for number in range(1_000):  # a server that keeps nothing loses some
-                    await ann.say(room, f"after {number}")
-                    try:
-                        async with asyncio.timeout(2):
-                            await until(lambda: at_bob.texts[-1].startswith("after"))
-                        break
-                    except TimeoutError:
-                        continue
-            await bob.say(room, "here again")
-            await at_ann.until("here again")
+                await said_until_heard(ann, room, "after", at_bob)
+                await said_until_heard(bob, room, "here again", at_ann)

@@ -25,8 +25,9 @@ def serve(
     *files: Annotated[
         str,
         Parameter(
-            help="Python file with the agent, or FILE:NAME. Several are served at /agents/NAME; "
-            "NAME=FILE gives a name. [default: those of \\[agents.NAME] in the settings]"
+            help="Python file or package.module with the agent, or FILE:NAME; NAME may be a "
+            "function that makes it. Several are served at /agents/NAME; NAME=FILE gives a name. "
+            "[default: those of \\[agents.NAME] in the settings]"
         ),
     ],
     host: Host = None,

@@ -56,8 +56,10 @@ _task_0_3 = _task(task_0_3)
 _PUSHES: dict[str, Push] = {
     "a2a-1.0": _step,
     "a2a-1.0-rest": _step,
+    "a2a-1.0-grpc": _step,
     "a2a-0.3": _task_0_3,
     "a2a-0.3-rest": _task_0_3,
+    "a2a-0.3-grpc": _task_0_3,
     "a2a-0.2": _task_0_3,
     "a2a-0.1": _task(lambda task: task_0_1(task, PLAIN)),
     "a2a-go": _task(lambda task: task_0_1(task, GO)),

@@ -6,10 +6,14 @@ that dialects §2.6 names; an error of another vendor may also be a plain text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dragoman.core import errors
-from dragoman.core.errors import DragomanError, Forbidden, PeerMisbehaved, PeerRefused
+from dragoman.core.errors import (
+    DragomanError,
+    Forbidden,
+    PeerMisbehaved,
+    PeerRefused,
+    errors_in,
+)
 from dragoman.core.model import Json
 
 
@@ -25,13 +29,6 @@ class ApprovalTimeout(Forbidden):
     """Nobody approved in time."""
 
 
-def _tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
-    yield cls
-    for child in cls.__subclasses__():
-        if child.__module__ in (errors.__name__, __name__):
-            yield from _tree(child)
-
-
 NAMED: dict[type[DragomanError], str] = {
     errors.Unauthenticated: "unauthorized",
     errors.Malformed: "bad_envelope",
@@ -39,7 +36,7 @@ NAMED: dict[type[DragomanError], str] = {
     errors.UnknownMethod: "unknown_action",
     errors.PeerUnreachable: "unreachable",
 }
-CODES = {cls: NAMED.get(cls) or cls().reason for cls in _tree(DragomanError)}
+CODES = {cls: NAMED.get(cls) or cls().reason for cls in errors_in(__name__)}
 MEANINGS = {code: cls for cls, code in CODES.items()}
 
 # Only errors of HTTP itself have a status of their own: real hosts look only at the body.

@@ -6,22 +6,11 @@ other agents send words or numbers of their own, which are read as `PeerRefused`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from dragoman.core import errors
-from dragoman.core.errors import DragomanError, PeerRefused
+from dragoman.core.errors import DragomanError, PeerRefused, errors_in
 
 from . import wire
 
-
-def _tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
-    yield cls
-    for child in cls.__subclasses__():
-        if child.__module__ == errors.__name__:
-            yield from _tree(child)
-
-
-CODES = {cls: cls().reason.upper() for cls in _tree(DragomanError)}
+CODES = {cls: cls().reason.upper() for cls in errors_in()}
 _MEANINGS = {code: cls for cls, code in CODES.items()}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.agent import Skill
-from dragoman.agent.remote_calls import Outside, StartedCall
+from dragoman.agent.remote_calls import StartedCall
 from dragoman.core.errors import AgentMisbehaved, DragomanError, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Noted, Opened, StateChanged
 from dragoman.core.extensions import DETACHED
@@ -163,16 +163,6 @@ class Run:
         if self.deadline:
             return max(0.0, self.deadline - self.shared.loop.time())
         return self.time_left
-
-    @property
-    def outside(self) -> Outside | None:
-        """The connections to other agents."""
-        return self.shared.outside
-
-    @property
-    def max_task_size(self) -> int:
-        """The size at which a task fails."""
-        return self.shared.max_task_size
 
     def before_end(self, work: Coroutine[Any, Any, None]) -> None:
         """Starts work that may outlast the run, and after which a canceled task ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -64,5 +65,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     """Starts work beside the run that ends with the engine at the latest."""
     outside: Outside | None
     """The connections to other agents; None if this engine cannot call any."""
+    state: SimpleNamespace
+    """What the agent's own functions opened at the start."""
     workspaces: Workspaces | None = None
     receiver: Receiver | None = None

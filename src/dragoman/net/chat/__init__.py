@@ -9,9 +9,10 @@ from .channel import (
     FileCursor,
     MemoryCursor,
 )
-from .kinds import ChatAddress, channel_from, is_chat_address, parse_chat_address
+from .kinds import CHAT_SCHEMES, ChatAddress, channel_from, is_chat_address, parse_chat_address
 
 __all__ = [
+    "CHAT_SCHEMES",
     "Channel",
     "ChannelLimits",
     "ChatAddress",

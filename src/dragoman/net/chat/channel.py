@@ -81,7 +81,7 @@ class ChannelLimits(Struct, frozen=True, kw_only=True):
     unit: Literal["bytes", "characters", "utf-16"] = "characters"
     multiline: bool = True
     """Whether a text of several lines is one message of the channel. Otherwise each line is sent,
-    paced and shown as one of its own, so that a short form is kinder."""
+    paced and heard as one of its own, without the empty ones."""
     files: bool = True
     file_size: int = 0
     """The largest file that can be sent, in bytes."""
@@ -102,13 +102,25 @@ class ChannelLimits(Struct, frozen=True, kw_only=True):
 class Channel(Protocol):
     """A connection to a chat service under one identity."""
 
-    kind: str
-    """The name in `[channels.NAME] kind = ...`."""
-    limits: ChannelLimits
-    me: str
-    """Our own identity in the channel, known after `connect`."""
-    names: tuple[str, ...]
-    """The names by which people address us in a text, known after `connect`; `me` is one."""
+    @property
+    def kind(self) -> str:
+        """The name in `[channels.NAME] kind = ...`."""
+        ...
+
+    @property
+    def limits(self) -> ChannelLimits:
+        """What fits into the channel now; the server may tell more after `connect` or `join`."""
+        ...
+
+    @property
+    def me(self) -> str:
+        """Our own identity in the channel, known after `connect`."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which people address us in a text, known after `connect`."""
+        ...
 
     async def connect(self) -> None:
         """Opens the connection and proves who we are. Raises `ConfigError` if the settings or the

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -29,7 +30,13 @@ from msgspec import Struct
 
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import ConfigError
-from dragoman.settings.chat import ChannelSettings, LoopbackSettings, StdioSettings
+from dragoman.settings.chat import (
+    ChannelSettings,
+    IrcSettings,
+    LoopbackSettings,
+    MatrixSettings,
+    StdioSettings,
+)
 
 from .channel import Channel, Cursor
 
@@ -77,6 +84,9 @@ def parse_chat_address(address: str) -> ChatAddress:
         raise ConfigError(f"An address of a room begins with {known}: {address!r}")
     try:
         parts = urlsplit(address[found.end(1) + 1 :])
+        if parts.fragment:  # `/#room?user=me`: people write the query last, wherever the room is
+            fragment, mark, query = parts.fragment.partition("?")
+            parts = parts._replace(fragment=fragment, query=query if mark else parts.query)
         port = parts.port or 0
     except ValueError as exc:
         raise ConfigError(f"This is not an address: {exc}: {address!r}") from None
@@ -110,6 +120,18 @@ def _loopback_address(parts: SplitResult, _: int) -> _Found:
     return LoopbackSettings, {"hub": parts.hostname or "local", **user}, _room(parts) or "room"
 
 
+def _irc_address(parts: SplitResult, port: int, *, tls: bool = False) -> _Found:
+    nick = {"nick": unquote(parts.username)} if parts.username else {}
+    fields = {"host": parts.hostname or "", "port": port, "tls": tls, **nick}
+    return IrcSettings, fields, _room(parts)
+
+
+def _matrix_address(parts: SplitResult, _: int, *, scheme: str = "https") -> _Found:
+    host = parts.netloc.rpartition("@")[2]
+    user = {"user": unquote(parts.username)} if parts.username else {}
+    return MatrixSettings, {"homeserver": f"{scheme}://{host}", **user}, _room(parts)
+
+
 def _stdio_address(parts: SplitResult, _: int) -> _Found:
     return StdioSettings, {}, unquote(parts.netloc) or _room(parts) or "room"
 
@@ -118,6 +140,10 @@ _SCHEME = re.compile(r"[a-z][a-z0-9]*\+([a-z+]+)(?=:)", re.IGNORECASE)
 _SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {
     "loopback": _loopback_address,
     "stdio": _stdio_address,
+    "irc": _irc_address,
+    "ircs": partial(_irc_address, tls=True),
+    "matrix": _matrix_address,
+    "matrix+http": partial(_matrix_address, scheme="http"),
 }
 
 
@@ -125,6 +151,18 @@ def _loopback(settings: Any, cursor: Cursor | None) -> Channel:
     from .loopback import LoopbackChannel
 
     return LoopbackChannel(settings, cursor)
+
+
+def _irc(settings: Any, cursor: Cursor | None) -> Channel:
+    from .irc import IrcChannel
+
+    return IrcChannel(settings, cursor)
+
+
+def _matrix(settings: Any, cursor: Cursor | None) -> Channel:
+    from .matrix import MatrixChannel
+
+    return MatrixChannel(settings, cursor)
 
 
 def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
@@ -136,4 +174,8 @@ def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
 _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     LoopbackSettings: _loopback,
     StdioSettings: _stdio,
+    IrcSettings: _irc,
+    MatrixSettings: _matrix,
 }
+CHAT_SCHEMES = tuple(_SCHEMES)
+"""The kinds of addresses of rooms."""

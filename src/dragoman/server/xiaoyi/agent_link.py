@@ -17,10 +17,10 @@ from dragoman.settings import HostedAgent, LinkSettings, Settings
 
 if TYPE_CHECKING:
     from dragoman.agent import Agent
-    from dragoman.observability.log import Log
     from dragoman.store import Store
 
-    from ..services import ServedPeer, ServiceContext
+    from ..app import App
+    from ..services.factories import ServedPeer, ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
 """The environment variables for the keys, if the settings name no others."""
@@ -98,37 +98,14 @@ def _store_of(engine: ServedPeer) -> Callable[[], Awaitable[Store]] | None:
 def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
     """Runs an agent that is reached only over its link, until it is told to stop. No port is
     opened. Raises `LinkEnded` when no link is left."""
-    from dragoman.observability.log import set_up
+    from ..portless import run_without_port
 
-    from ..serve import run_loop
-
-    settings = replace(settings, agents={"link": HostedAgent(xiaoyi=link)})
-    log = set_up(settings.server.log_level)
-    try:
-        run_loop(_linked(agent, settings, log))
-    finally:
-        log.close()
+    run_without_port(agent, replace(settings, agents={"link": HostedAgent(xiaoyi=link)}), _ends)
 
 
-async def _linked(agent: Agent, settings: Settings, log: Log) -> None:
+def _ends(app: App) -> tuple[asyncio.Future[Any], dict[str, str]]:
     from dragoman.xiaoyi.agent_links import AgentLinks
 
-    from ..app import App
-    from ..engines import engines_for
-    from ..serve import stop_signals
-
-    agents = {"": agent}
-    peers, pool = engines_for(agents, settings)
-    app = App(agents, peers, settings, log, pool=pool)
-    stopping = stop_signals(log)
-    await app.start()
     links = app.service(AgentLinks)
     assert links.ended is not None  # noqa: S101  it has started
-    log.info("started", agent=agent.name, servers=",".join(links.links))
-    try:
-        first: set[asyncio.Future[Any]] = {stopping, links.ended}
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if links.ended.done():
-            raise links.ended.result()
-    finally:
-        await app.stop()
+    return links.ended, {"servers": ",".join(links.links)}

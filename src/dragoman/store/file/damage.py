@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dragoman.core.log import Logger
 
-from ..private_files import make_folder
+from ..local.private_files import make_folder
 
 log = Logger("store")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dragoman.core.errors import ConfigError
 
-from ..private_files import FILE
-from ..worker_locks import same_file, try_lock
+from ..local.private_files import FILE
+from ..local.worker_locks import same_file, try_lock
 
 
 class FolderLock:

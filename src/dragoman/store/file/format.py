@@ -38,8 +38,8 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Message, Task
 
 from ..codec import deeply, pack
+from ..local.private_files import FILE
 from ..memory.records import FrozenTask, Key, LiveTask
-from ..private_files import FILE
 from ..task_row import Idempotency, Row
 from ..writes import Input, Record
 from .damage import Damaged

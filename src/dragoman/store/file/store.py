@@ -24,11 +24,11 @@ from ..codec import cut
 from ..interface import AdminFilter, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
+from ..local.private_files import make_folder
 from ..memory.archive import Place
 from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
-from ..private_files import make_folder
 from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope

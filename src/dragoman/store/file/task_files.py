@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from .. import rules
-from ..worker_thread import WorkerThread
+from ..local.worker_thread import WorkerThread
 from ..writes import Done, resolve
 from .damage import Damaged, Quarantine
 from .format import FileLine, TaskFile, file_name, last_line, read_task, read_whole

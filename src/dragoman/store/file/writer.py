@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dragoman.core.errors import DragomanError, StoreUnavailable
 
-from ..private_files import FILE, make_folder
-from ..worker_thread import Job, Outcome, report_unavailable
+from ..local.private_files import FILE, make_folder
+from ..local.worker_thread import Job, Outcome, report_unavailable
 from .format import FileLine, line_out
 
 _NEW = ".new"

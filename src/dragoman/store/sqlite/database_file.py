@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dragoman.core.log import Logger
 
-from ..private_files import FILE, narrow
+from ..local.private_files import FILE, narrow
 
 log = Logger("store")
 

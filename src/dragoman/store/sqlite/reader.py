@@ -15,8 +15,8 @@ from .. import rules
 from ..clock import Clock
 from ..codec import unpack_input
 from ..interface import AdminFilter, Filter, Listing, Page
+from ..local.worker_thread import Job, Outcome, report_unavailable
 from ..task_row import Claim, HeldTask, Row, Scope
-from ..worker_thread import Job, Outcome, report_unavailable
 from ..writes import Input, Record
 from . import erase
 from . import statements as sql

@@ -23,12 +23,12 @@ from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
+from ..local.worker_locks import WorkerLocks
+from ..local.worker_thread import WorkerThread
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
-from ..worker_locks import WorkerLocks
-from ..worker_thread import WorkerThread
 from ..writes import Done, Draft, Input, Record, Write
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log

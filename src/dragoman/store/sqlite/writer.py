@@ -25,9 +25,9 @@ from dragoman.core.errors import Conflict, DragomanError, Fenced, TaskNotFound
 from .. import rules
 from ..clock import Clock
 from ..codec import BRIEF, pack, unpack_input
+from ..local.worker_locks import WorkerLocks
+from ..local.worker_thread import Job, Outcome, report_unavailable
 from ..task_row import Claim, Idempotency, Row, Scope
-from ..worker_locks import WorkerLocks
-from ..worker_thread import Job, Outcome, report_unavailable
 from ..writes import Draft, Existing, Input, Unheard, Write
 from . import erase, workers
 from . import statements as sql

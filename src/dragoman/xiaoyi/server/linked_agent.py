@@ -36,10 +36,10 @@ from dragoman.core.session import Frame, Id, Introduction, Ping
 from dragoman.dialects.xiaoyi.caller import XiaoYiCaller, name_out
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.relay.received_task import ReceivedTask, parsed
 from dragoman.store.clock import wall_clock
 
 from ..link_figures import LinkFigures
-from .linked_task import LinkedTask, parsed
 
 log = Logger("xiaoyi")
 
@@ -85,7 +85,7 @@ class LinkedAgent:
         """The link that each session used last."""
         self._unsure: set[str] = set()
         """The sessions whose link was lost, with whatever it carried."""
-        self._tasks: OrderedDict[str, LinkedTask] = OrderedDict()
+        self._tasks: OrderedDict[str, ReceivedTask] = OrderedDict()
         self._settling: set[Id] = set()
         self._work = BackgroundWork()
 
@@ -234,13 +234,13 @@ class LinkedAgent:
         steps = self.stream(op, ctx)
         return await anext(steps, None), steps
 
-    def _find(self, task_id: str) -> LinkedTask:
+    def _find(self, task_id: str) -> ReceivedTask:
         found = self._tasks.get(task_id)
         if found is None:
             raise TaskNotFound(taskId=task_id)
         return found
 
-    async def _send(self, op: SendMessage, ctx: Context) -> LinkedTask:
+    async def _send(self, op: SendMessage, ctx: Context) -> ReceivedTask:
         """Sends a message, which creates a task, or answers the question of a known one: in a
         session, the next message is the answer."""
         message, task = op.message, None
@@ -250,7 +250,7 @@ class LinkedAgent:
         name = name_out(replace(op, message=message))
         session = message.context_id or name
         if task is None:
-            task = LinkedTask(name, session)
+            task = ReceivedTask(name, session)
             known = self._tasks.get(task.id)
             if known is not None:
                 return known  # the same message again
@@ -258,16 +258,16 @@ class LinkedAgent:
         await self._begin(task, name, replace(op, message=message), ctx)
         return task
 
-    async def _adopt(self, op: Watch, ctx: Context) -> LinkedTask:
+    async def _adopt(self, op: Watch, ctx: Context) -> ReceivedTask:
         """Takes over a task of an earlier process: its further events, and all of its events if the
         agent can send them again."""
         name, session = parsed(op.task_id)
-        task = LinkedTask(name, session, ctx.cursor or 0)
+        task = ReceivedTask(name, session, ctx.cursor or 0)
         self._caller.remember(name, session)
         await self._begin(task, name, replace(op, task_id=name), ctx)
         return task
 
-    async def _begin(self, task: LinkedTask, name: str, op: Streamed, ctx: Context) -> None:
+    async def _begin(self, task: ReceivedTask, name: str, op: Streamed, ctx: Context) -> None:
         if task.over or task.pump is not None:
             raise Unsupported("The agent takes no message for a task that it works on, or ended.")
         steps = await self._peer.begin(op, ctx)
@@ -294,7 +294,7 @@ class LinkedAgent:
         return known.task()
 
 
-async def _pump(task: LinkedTask, steps: AsyncGenerator[Batch, None]) -> None:
+async def _pump(task: ReceivedTask, steps: AsyncGenerator[Batch, None]) -> None:
     """Adds the answer to one request to the log of its task."""
     try:
         async with aclosing(steps):

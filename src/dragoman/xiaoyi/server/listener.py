@@ -9,17 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from dragoman.client.cards import FoundCard
-from dragoman.client.credentials import Credentials
-from dragoman.client.transports.transport import Asking, Destination, Transport
-from dragoman.core.errors import ConfigError, PeerUnreachable, Unsupported
-from dragoman.core.operations import Operation, R, Streamed
-from dragoman.core.peer import ANYONE, Batch, Context
-from dragoman.core.session import Signal
+from dragoman.client.transports.connected import ConnectedTransport
+from dragoman.client.transports.transport import Destination
+from dragoman.core.errors import ConfigError, PeerUnreachable
 from dragoman.dialects.xiaoyi.wire import PATH
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.net.http.router import SOCKET, Router
@@ -97,49 +93,14 @@ class LinkListener:
         self._sock.close()
 
 
-class LinkTransport(Transport):
-    """Calls the agent over its links."""
-
-    def __init__(self, to: Destination, listener: LinkListener) -> None:
-        super().__init__(to)
-        self._listener = listener
-
-    async def call(self, op: Operation[R], ctx: Context) -> R:
-        """Returns the result, or raises a `DragomanError`."""
-        return await (await self._agent()).call(op, ctx)
-
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Yields the events of a task."""
-        async for batch in (await self._agent()).stream(op, ctx):
-            yield batch
-
-    async def ping(self) -> None:
-        """Returns when the agent has a link."""
-        await self._agent()
-
-    async def close(self) -> None:
-        """Listens no more."""
-        await self._listener.close()
-
-    async def _agent(self) -> LinkedAgent:
-        return await self._listener.agent(self.limits.wait)
-
-    async def _answer(
-        self, make: Callable[[Any], Asking], ctx: Context, who: Credentials
-    ) -> Signal:
-        raise Unsupported("A XiaoYi link has no word for this.")
-
-    def _stream(self, op: Streamed, ctx: Context, who: Credentials) -> AsyncGenerator[Batch, None]:
-        return self.stream(op, ctx if ctx is not None else ANYONE)
-
-
-async def listen(url: str, to: Destination) -> tuple[FoundCard, LinkTransport]:
+async def listen(url: str, to: Destination) -> tuple[FoundCard, ConnectedTransport]:
     """Listens at an address, and returns the agent as soon as it has dialled in."""
     listener = LinkListener(url, os.environ)
-    transport = LinkTransport(to, listener)
+    wait = to.http.limits.wait
+    transport = ConnectedTransport(to, lambda: listener.agent(wait), listener.close)
     try:
         await listener.start()
-        agent = await listener.agent(to.http.limits.wait)
+        agent = await listener.agent(wait)
     except BaseException:
         await listener.close()
         raise

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.core import errors as e
 from dragoman.core.events import Stamped
 from dragoman.core.extensions import CURSOR
@@ -31,7 +33,9 @@ from .methods import METHODS as METHODS
 from .service import Rpc, RpcService
 
 SERVICES = (new.SERVICE, old.SERVICE, METHODS)
-VERSIONS: dict[str, Version] = {"1.0": v1_0.V1_0, "0.3": v0_3.V0_3}
+VERSIONS: dict[str, Version] = {
+    each.name: replace(each, dialect=f"{each.dialect}-grpc") for each in (v1_0.V1_0, v0_3.V0_3)
+}
 RPCS: dict[str, tuple[RpcService, Rpc]] = {
     f"/{service.name}/{name}": (service, found)
     for service in SERVICES
@@ -129,7 +133,7 @@ FAILURES = {"1.0": failure_1_0, "0.3": failure_0_3}
 class GrpcCallee(A2ACallee):
     """The callee's side of one rpc."""
 
-    _version = v1_0.V1_0
+    _version = VERSIONS[v1_0.V1_0.name]
     _service: RpcService = new.SERVICE
     _rpc: Rpc | None = None
     _request: Proto = None
@@ -151,8 +155,9 @@ class GrpcCallee(A2ACallee):
             return (Fault(None, e.UnknownMethod(f"There is no rpc {frame.target[:120]!r}")),)
         self._service, self._rpc = service, rpc = found
         self._version = VERSIONS[service.version]
-        header = headers.get("a2a-version")
-        if header and version_in(header) is not self._version:
+        header = headers.get("a2a-version", "")
+        named = version_in(header) if header else self._version
+        if named is None or named.name != service.version:
             what = f"Version {header[:20]!r} does not go with {service.name} here"
             return (Fault(None, e.VersionUnsupported(what, supported=SUPPORTED)),)
         try:

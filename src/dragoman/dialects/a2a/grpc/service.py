@@ -82,7 +82,6 @@ class RpcService(Struct, frozen=True, kw_only=True):
     """One service: its rpcs, and its spelling of events."""
 
     name: str
-    dialect: str
     version: str
     """The version in the a2a-version metadata."""
     rpcs: Mapping[str, Rpc]
@@ -206,7 +205,6 @@ def service(
     step = f"{package}.StreamResponse"
     return RpcService(
         name=f"{package}.A2AService",
-        dialect=f"a2a-{version}",
         version=version,
         rpcs=rpcs | {alias: rpcs[name] for alias, name in aliases.items()},
         step=writer(step),

@@ -1,0 +1,19 @@
+"""Imports of packages that are not installed with Dragoman."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dragoman.core.errors import ConfigError
+
+
+@contextmanager
+def requires(package: str) -> Iterator[None]:
+    """Has a failed import inside say what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise ConfigError(
+            f"{exc.name} is missing, which this adapter needs: pip install {package}"
+        ) from exc

@@ -1,0 +1,40 @@
+"""A post: what one side says in a room at once, as the sessions exchange it with their channel.
+
+The frame of a session is a post as JSON: the text, and the files that the channel carries beside
+it. The text may be too long for one message of the channel; `splitting` sees to that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.errors import Malformed
+from dragoman.core.session import Frame
+
+from .parts import PostFile
+from .wire import LiteMessage, render
+
+
+class Post(Struct, frozen=True, omit_defaults=True):
+    """A text with its files."""
+
+    text: str
+    files: tuple[PostFile, ...] = ()
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Post).decode
+
+
+def frame_out(message: LiteMessage, files: tuple[PostFile, ...] = ()) -> Frame:
+    """Writes a message. The `name` of the frame is the task that it is about."""
+    return Frame(_encode(Post(render(message), files)), name=message.task)
+
+
+def post_in(frame: Frame) -> Post:
+    """Reads a post. Raises `Malformed`."""
+    try:
+        return _decode(frame.body)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise Malformed(str(exc)) from None

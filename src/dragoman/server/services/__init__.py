@@ -1,0 +1,1 @@
+"""The services of a server and of its agents."""

@@ -1,0 +1,1 @@
+"""What stores on the disk of one machine have in common."""

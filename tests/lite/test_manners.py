@@ -1,0 +1,119 @@
+"""Manners in a room: no echo loops, no task is touched by others, and ids are not mixed up."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from lite.room import desk, living, member, new_hub
+from waiting import stays, until
+
+
+async def test_a_task_id_that_comes_again_is_answered_with_the_current_state() -> None:
+    async with living() as hub, member(hub, "anna") as anna:
+        await anna.say("[A2A:task id=t1]\nwait")
+        await anna.hears_state("working", "t1")
+        before = len(anna.of_type("status"))
+        await anna.say("[A2A:task id=t1]\nwait")
+        await until(lambda: len(anna.of_type("status")) == before + 1)
+        await anna.say("[A2A:task id=t2]\nhello")
+        await anna.hears("result", task="t2")
+        await anna.say("[A2A:task id=t2]\nhello")
+        await until(lambda: len(anna.of_type("result")) == 2)
+        first, second = anna.of_type("result")
+        assert (first.params, first.body) == (second.params, second.body)
+        assert len([each for each in anna.of_type("ack") if each.task == "t2"]) == 1
+
+
+async def test_two_senders_may_use_the_same_id() -> None:
+    async with living() as hub, member(hub, "anna") as anna, member(hub, "bob") as bob:
+        await anna.say("@desk [A2A:task id=t1]\nwho")
+        await anna.hears_text("lite:here:anna")
+        await bob.say("@desk [A2A:task id=t1]\nwho")
+        await bob.hears_text("lite:here:bob")
+
+
+async def test_only_the_requester_or_an_operator_cancels() -> None:
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(living(operators=("olga",)))
+        anna, bob, olga = [
+            await stack.enter_async_context(member(hub, name)) for name in ("anna", "bob", "olga")
+        ]
+        for task in ("t1", "t2"):
+            await anna.say(f"@desk [A2A:task id={task}]\nwait")
+            await anna.hears_state("working", task)
+        await bob.say("[A2A:cancel task=t1]")
+        await bob.hears_text("Only its requester or an operator may cancel t1.")
+        assert not [each for each in anna.of_type("result") if each.task == "t1"]
+        await anna.say("[A2A:cancel task=t1 reason=user-request]")
+        await anna.hears_state("cancelled", "t1")
+        await olga.say("[A2A:cancel task=t2]")
+        await anna.hears_state("cancelled", "t2")
+
+
+async def test_in_a_group_a_task_without_a_mention_is_for_nobody() -> None:
+    async with living() as hub, member(hub, "anna") as anna, member(hub, "bob"):
+        await anna.say("[A2A:task id=t1]\nhello")
+        await anna.say("@bob [A2A:task id=t2]\nhello")
+        await anna.say("@desk [A2A:task id=t3]\nhello")
+        await anna.hears("result")
+        assert {each.task for each in anna.markers} == {"t3"}
+
+
+async def test_without_the_rule_a_task_needs_no_mention() -> None:
+    async with living(mention=False) as hub, member(hub, "anna") as anna, member(hub, "bob"):
+        await anna.say("[A2A:task id=t1]\nhello")
+        await anna.hears("result", task="t1")
+
+
+async def test_two_agents_in_one_room_fall_silent() -> None:
+    hub = new_hub()
+    async with (
+        living(desk(), hub=hub, user="alpha"),
+        living(desk(), hub=hub, user="beta"),
+        member(hub, "anna", person=False) as anna,
+    ):
+        # A program that only listens: it sees all that the others say to each other.
+        await anna.say("@alpha @beta hello")
+        await until(lambda: len(anna.heard) >= 1)
+        await stays(lambda: len(anna.heard) <= 12, 0.5)
+
+
+async def test_a_program_without_markers_is_answered_only_so_often() -> None:
+    async with living() as hub, member(hub, "echo", person=False) as echo:
+        for number in range(20):
+            await echo.say(f"number {number}")
+        await until(lambda: len(echo.texts) == 6)
+        await echo.say("[A2A:task id=t1]\nhello")  # a task is always answered
+        await echo.hears("result", task="t1")
+        assert len(echo.texts) == 8
+
+
+async def test_unknown_messages_of_programs_are_ignored() -> None:
+    async with living() as hub, member(hub, "other", person=False) as other:
+        await other.say("[A2A:negotiate offer=3]\nDeal?")
+        await other.say("[A2A:status task=t7 state=pondering]")
+        await other.say("[A2A:result task=t7 state=completed]\nDone.")
+        await other.say("[A2A:task id=t1 colour=red]\nhello")
+        await other.hears("result", task="t1")
+        assert [each.type for each in other.markers] == ["ack", "result"]
+        assert len(other.heard) == 2
+
+
+async def test_a_message_that_is_heard_again_is_not_answered_again(tmp_path: Path) -> None:
+    """A process that dies before its channel has noted the message hears it again."""
+    hub, store = new_hub(), f"sqlite:///{tmp_path}/tasks.db"
+    async with member(hub, "anna") as anna:
+        async with living(hub=hub, store=store):
+            await anna.say("@desk [A2A:task id=t1]\nhello")
+            await anna.hears("result", task="t1")
+            await anna.say("@desk two")
+            await anna.hears_text("TWO")
+        (cursor,) = tmp_path.glob("*.cursor")  # noqa: ASYNC240  nothing else runs
+        epoch = cursor.read_text().partition(":")[0]
+        cursor.write_text(f"{epoch}:0")  # as if nothing had been heard
+        async with living(hub=hub, store=store):
+            await anna.say("@desk [A2A:task id=t2]\nhello")
+            await anna.hears("result", task="t2")
+        assert len(anna.of_type("result")) == 2
+        assert anna.texts.count("TWO") == 1
