@@ -26,6 +26,8 @@ RENEWED = 30.0
 """The seconds after which a status is written again although nothing has changed."""
 TOGETHER = 1.0
 """The seconds in which changes are collected for one write."""
+RESOLUTION = 0.001
+"""The seconds that the clock of an event loop tells apart."""
 LONGEST_ERROR = 300
 """The characters of an error that are kept."""
 
@@ -67,7 +69,7 @@ class LinkFigures:
     @latency.setter
     def latency(self, seconds: float) -> None:
         first = not self._latency
-        self._latency = seconds
+        self._latency = max(seconds, RESOLUTION)
         if first:  # a later one is written when the status is renewed
             self._change(self._status.state)
 
