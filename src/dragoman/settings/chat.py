@@ -64,7 +64,10 @@ class MatrixSettings(ChannelSettings, frozen=True, kw_only=True, tag="matrix"):
     password: Secret | None = None
     """The password, if there is no token; without it, the variable DRAGOMAN_MATRIX_PASSWORD."""
     accept_invites: bool = False
-    """Whether rooms to which we are invited are joined."""
+    """Whether rooms to which we are invited are joined. Then all rooms of the account are heard."""
+    notices: bool = False
+    """Whether what we say is marked as said by a program (`m.notice`), which many programs do not
+    answer."""
 
 
 class TelegramSettings(ChannelSettings, frozen=True, kw_only=True, tag="telegram"):

@@ -115,6 +115,10 @@ class AdminFilter(Struct, frozen=True, gc=False, kw_only=True):
     context_id: str | None = None
     task_id: str | None = None
     agent: str | None = None
+    dialect: str | None = None
+    active_since: int | None = None
+    """Only unfinished tasks, and those that ended at this time in milliseconds or later. Stores
+    find them without a look at all older tasks."""
     ended_before: int | None = None
     """Only finished tasks that ended before this time in milliseconds."""
 

@@ -196,7 +196,7 @@ class ChannelContract:
             async with service.joined("bob") as bob, hearing(bob) as ear:
                 await ann.say(room, "after")
                 await ear.until("after")
-                assert ear.texts == ["after"]
+                assert ear.texts == ["after"], ear.heard
 
     async def test_what_was_said_meanwhile_is_heard_after_a_restart_and_nothing_twice(
         self, service: ChatService

@@ -54,7 +54,11 @@ PAM = no
             self._process = subprocess.Popen(
                 [NGIRCD, "-n", "-f", str(self._config)], stdout=log, stderr=log
             )
-        wait_until(self._answers)
+        try:
+            wait_until(self._answers)
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         if self._process is not None:

@@ -4,52 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 
 from dragoman.core.errors import DragomanError
 from dragoman.security.rate_limits import TokenBucket
 
-from .channel import ChatMessage
+from .channel import ChatMessage, Cursor, MemoryCursor
 
 WAITING = 1_000
 """The messages that may wait. Above that the channel reads no more, so that the server keeps
 them."""
 
-Heard = Callable[[], Awaitable[None]]
-
 
 class ChatInbox:
-    """A bounded queue between the connection, which comes and goes, and the one that hears."""
+    """A bounded queue between the connection, which comes and goes, and the one that hears.
 
-    def __init__(self, size: int = WAITING) -> None:
-        self._queue: asyncio.Queue[tuple[ChatMessage, Heard | None] | None] = asyncio.Queue(size)
-        self._end: DragomanError | None = None
-        self._closed = False
+    A mark is what the cursor has to hold so that everything up to there is not heard again. It is
+    saved after everything before it has been heard.
+    """
 
-    async def put(self, message: ChatMessage, heard: Heard | None = None) -> None:
-        """Adds a message, as soon as there is room. `heard` is called when it has been heard."""
-        await self._queue.put((message, heard))
+    def __init__(self, cursor: Cursor | None = None, size: int = WAITING) -> None:
+        self._cursor = cursor or MemoryCursor()
+        self._queue: asyncio.Queue[tuple[ChatMessage | None, str]] = asyncio.Queue(size)
+        self._why: DragomanError | None = None
+        self._ended = self._stopped = self._busy = False
 
-    def close(self, why: DragomanError | None = None) -> None:
+    async def put(self, message: ChatMessage, mark: str = "") -> None:
+        """Adds a message and its mark, as soon as there is room."""
+        await self._queue.put((message, mark))
+
+    async def note(self, mark: str) -> None:
+        """Adds a mark without a message."""
+        if self._queue.empty() and not self._busy:
+            await self._cursor.save(mark)
+        else:
+            await self._queue.put((None, mark))
+
+    def end(self, why: DragomanError | None = None) -> None:
         """Ends `hear` after what is in the queue, with an error if there is one."""
-        if self._closed:
-            return
-        self._closed, self._end = True, why
+        self._ended, self._why = True, self._why or why
         if not self._queue.full():
-            self._queue.put_nowait(None)  # wakes the one that hears
+            self._queue.put_nowait((None, ""))  # wakes the one that hears
+
+    def stop(self) -> None:
+        """Ends `hear` at once. What is in the queue is not heard."""
+        self._stopped = True
+        self.end()
 
     async def hear(self) -> AsyncGenerator[ChatMessage, None]:
         """Yields the messages. One counts as heard when the next one is asked for."""
-        while not (self._closed and self._queue.empty()):
-            found = await self._queue.get()
-            if found is None:
-                break
-            message, heard = found
-            yield message
-            if heard is not None:
-                await heard()
-        if self._end is not None:
-            raise self._end
+        while not self._stopped and not (self._ended and self._queue.empty()):
+            message, mark = await self._queue.get()
+            if message is not None and not self._stopped:
+                self._busy = True
+                try:
+                    yield message
+                finally:
+                    self._busy = False
+            if mark and not self._stopped:
+                await self._cursor.save(mark)
+        if self._why is not None:
+            raise self._why
 
 
 class Pace:

@@ -140,7 +140,7 @@ class IrcChannel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             self._session.hang_up()
-        self._inbox.close()
+        self._inbox.stop()
 
     async def _current(self) -> IrcSession:
         """Returns the session, as soon as there is one."""
@@ -170,7 +170,7 @@ class IrcChannel:
             try:
                 await self._log_in()
             except ConfigError as exc:
-                self._inbox.close(exc)
+                self._inbox.end(exc)
                 return
             except DragomanError as exc:
                 began = time.monotonic()

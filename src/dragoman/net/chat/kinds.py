@@ -30,7 +30,13 @@ from msgspec import Struct
 
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import ConfigError
-from dragoman.settings.chat import ChannelSettings, IrcSettings, LoopbackSettings, StdioSettings
+from dragoman.settings.chat import (
+    ChannelSettings,
+    IrcSettings,
+    LoopbackSettings,
+    MatrixSettings,
+    StdioSettings,
+)
 
 from .channel import Channel, Cursor
 
@@ -120,6 +126,12 @@ def _irc_address(parts: SplitResult, port: int, *, tls: bool = False) -> _Found:
     return IrcSettings, fields, _room(parts)
 
 
+def _matrix_address(parts: SplitResult, _: int, *, scheme: str = "https") -> _Found:
+    host = parts.netloc.rpartition("@")[2]
+    user = {"user": unquote(parts.username)} if parts.username else {}
+    return MatrixSettings, {"homeserver": f"{scheme}://{host}", **user}, _room(parts)
+
+
 def _stdio_address(parts: SplitResult, _: int) -> _Found:
     return StdioSettings, {}, unquote(parts.netloc) or _room(parts) or "room"
 
@@ -130,6 +142,8 @@ _SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {
     "stdio": _stdio_address,
     "irc": _irc_address,
     "ircs": partial(_irc_address, tls=True),
+    "matrix": _matrix_address,
+    "matrix+http": partial(_matrix_address, scheme="http"),
 }
 
 
@@ -145,6 +159,12 @@ def _irc(settings: Any, cursor: Cursor | None) -> Channel:
     return IrcChannel(settings, cursor)
 
 
+def _matrix(settings: Any, cursor: Cursor | None) -> Channel:
+    from .matrix import MatrixChannel
+
+    return MatrixChannel(settings, cursor)
+
+
 def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
     from .stdio import StdioChannel
 
@@ -155,6 +175,7 @@ _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     LoopbackSettings: _loopback,
     StdioSettings: _stdio,
     IrcSettings: _irc,
+    MatrixSettings: _matrix,
 }
 CHAT_SCHEMES = tuple(_SCHEMES)
 """The kinds of addresses of rooms."""

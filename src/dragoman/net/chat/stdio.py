@@ -126,7 +126,7 @@ class StdioChannel:
 
     async def close(self) -> None:
         """Hears no more. Standard input and output stay open, for they are not ours."""
-        self._inbox.close()
+        self._inbox.stop()
 
     async def _send(self, room: str, text: str, reply_to: str, files: list[_File]) -> str:
         if room not in self._rooms:
@@ -160,7 +160,7 @@ class StdioChannel:
         except RuntimeError:
             return  # the loop has ended
         try:
-            loop.call_soon_threadsafe(self._inbox.close)
+            loop.call_soon_threadsafe(self._inbox.end)
         except RuntimeError:
             return
 
