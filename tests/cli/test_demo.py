@@ -23,8 +23,8 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     for words in (
         "The gateway listens at",
-        "121 of 121 answers were right",
-        "xiaoyi asks xiaoyi: hello from xiaoyi -> HELLO FROM XIAOYI",
+        "144 of 144 answers were right",
+        "lite asks lite: hello from lite -> HELLO FROM LITE",
         "29 chunks",
         "How many days in Kyoto?   (input-required)",
         "Day 3 in Kyoto",
@@ -32,8 +32,8 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
         "Try it yourself",
     ):
         assert words in shown.stdout, shown.stdout
-    rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){10}\d+$", shown.stdout, re.MULTILINE)
-    assert len(rows) == 11, shown.stdout
+    rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){11}\d+$", shown.stdout, re.MULTILINE)
+    assert len(rows) == 12, shown.stdout
     assert os.listdir(tmp_path) == []
 
 

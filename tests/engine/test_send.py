@@ -371,6 +371,27 @@ async def test_queued_tasks_are_waited_for_and_streamed(harness: EngineHarness) 
             assert story(await streaming) == ["opened", "working", "=result:c!", "completed"]
 
 
+async def test_tasks_of_a_higher_priority_leave_the_queue_first(harness: EngineHarness) -> None:
+    agent, go, started = gated()
+    async with harness.client(agent, max_runs=1) as client:
+        await client.send("a", wait=False)
+        for text, said in (
+            ("low", {"priority": "low"}),
+            ("unknown", {"priority": {"level": 9}}),
+            ("none", None),
+            ("high", {"priority": "high"}),
+        ):
+            task = await client.send(text, wait=False, metadata=said)
+            assert task.state is State.SUBMITTED
+        go.set()
+        await until(lambda: _over(client, 5))
+        assert started == ["a", "high", "unknown", "none", "low"]
+
+
+async def _over(client: Client, count: int) -> bool:
+    return (await client.engine.counts()).get("completed") == count
+
+
 async def _queued(client: Client, count: int) -> bool:
     return (await client.engine.counts())["runnable"] == count
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from lite.room import desk, living, member, new_hub
 from waiting import stays, until
@@ -97,3 +98,22 @@ async def test_unknown_messages_of_programs_are_ignored() -> None:
         await other.hears("result", task="t1")
         assert [each.type for each in other.markers] == ["ack", "result"]
         assert len(other.heard) == 2
+
+
+async def test_a_message_that_is_heard_again_is_not_answered_again(tmp_path: Path) -> None:
+    """A process that dies before its channel has noted the message hears it again."""
+    hub, store = new_hub(), f"sqlite:///{tmp_path}/tasks.db"
+    async with member(hub, "anna") as anna:
+        async with living(hub=hub, store=store):
+            await anna.say("@desk [A2A:task id=t1]\nhello")
+            await anna.hears("result", task="t1")
+            await anna.say("@desk two")
+            await anna.hears_text("TWO")
+        (cursor,) = tmp_path.glob("*.cursor")  # noqa: ASYNC240  nothing else runs
+        epoch = cursor.read_text().partition(":")[0]
+        cursor.write_text(f"{epoch}:0")  # as if nothing had been heard
+        async with living(hub=hub, store=store):
+            await anna.say("@desk [A2A:task id=t2]\nhello")
+            await anna.hears("result", task="t2")
+        assert len(anna.of_type("result")) == 2
+        assert anna.texts.count("TWO") == 1

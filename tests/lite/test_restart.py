@@ -16,7 +16,7 @@ import pytest
 from cli.run import ENVIRON, dragoman
 from counts import count
 from lite.room import ROOM, Member, member
-from waiting import until
+from waiting import until, within
 
 pytestmark = pytest.mark.slow  # starts processes
 KILLS = count(1, 3, 20)
@@ -32,8 +32,8 @@ async def talk(turn: Turn) -> str:
     if turn.text == "ask":
         return f"You said {await turn.ask('Which city?')}."
     await turn.say("Started.")
-    while not Path("go").exists():
-        await asyncio.sleep(0.02)
+    if not Path("go").exists():
+        await asyncio.Event().wait()  # until it is killed
     return turn.text.upper()
 """
 
@@ -70,11 +70,7 @@ async def arrives(anna: Member) -> None:
     async def there() -> bool:
         before = len(anna.of_type("card"))
         await anna.say("[A2A:discover]")
-        for _ in range(40):
-            await asyncio.sleep(0.05)  # the answer of an agent that may not be there yet
-            if len(anna.of_type("card")) > before:
-                return True
-        return False
+        return bool(await within(2, lambda: len(anna.of_type("card")) > before))
 
     await until(there)
 

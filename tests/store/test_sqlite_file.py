@@ -402,3 +402,19 @@ async def test_a_file_of_layout_13_keeps_its_logs(tmp_path: Path) -> None:
         found = await after.store.read(ALICE, "t2", len(logs["t2"]) - 1, 9)
         assert [entry.seq for entry in found.entries] == [4, 5]
         assert tuple(await after.log("t2"))[:-1] == logs["t2"]
+
+
+async def test_a_file_of_layout_15_has_tasks_of_normal_priority(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrations.migrate(connection, str(path), migrations.scripts()[:15])
+    connection.execute(
+        "INSERT INTO task VALUES ('t1', 'c', '', 'alice', 'desk', 'plan', 'a2a-1.0', 'submitted',"
+        " 1, 1, 1, '', '', 0, 0, 1, 1, 0, 0, '', '', 0, 0, 0, NULL, NULL, NULL, 0, 0)"
+    )
+    connection.close()
+    async with _fixture(tmp_path) as fixture:
+        draft = fixture.draft("t2", worker="")
+        await fixture.create(replace(draft, row=replace(draft.row, priority=1, run_at=2)))
+        taken = await fixture.store.claim("w1", "desk", 9)
+        assert [(row.task_id, row.priority) for row in taken] == [("t2", 1), ("t1", 0)]

@@ -24,6 +24,7 @@ from dragoman.core.model import Message, Role, State, Task, from_caller
 from dragoman.core.operations import Resolve, SendMessage, SetHook
 from dragoman.core.peer import Context
 from dragoman.store.interface import Existing, Idempotency, Input, Row, Scope
+from dragoman.store.task_row import NORMAL, PRIORITIES
 
 from .hooks import Hooks
 from .idempotency import KEY_TAKEN, IdempotencyKeys, key_of, place_of, reply_in
@@ -240,6 +241,7 @@ class MessageSender:
             attempt=0 if queued else 1,
             runnable=queued,
             run_at=now,
+            priority=_priority(op) if op.metadata or message.metadata else NORMAL,
         )
         opened = Opened(
             message=replace(_heard(message), task_id=task_id, context_id=context_id),
@@ -305,6 +307,16 @@ class MessageSender:
         await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question, ctx.token)
         await self._view.heard(self._scope_of(ctx), op.task_id)
         return await self._view.task(self._scope_of(ctx), op.task_id)
+
+
+def _priority(op: SendMessage) -> int:
+    """Returns the priority that a caller gives its task. Unknown words mean nothing to us, since
+    `priority` may be something else to the agent."""
+    for metadata in (op.message.metadata, op.metadata):
+        said = metadata.get("priority") if metadata else None
+        if isinstance(said, str) and said in PRIORITIES:
+            return PRIORITIES[said]
+    return NORMAL
 
 
 def _who(ctx: Context) -> str:

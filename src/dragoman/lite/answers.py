@@ -26,7 +26,7 @@ from dragoman.core.peer import Batch, Context, Peer
 from dragoman.dialects.lite.telling import TaskTeller, Telling, current
 from dragoman.store.sent_marks import SentMarks
 
-from .speaker import Speaker
+from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
@@ -75,16 +75,19 @@ class RoomAnswer:
         ctx: Context,
         task_id: str,
         origin: Origin,
-        speaker: Speaker,
+        speaker: RoomSpeaker,
         marks: SentMarks,
         *,
-        again: bool = False,
+        again: State | None = None,
         on_question: Callable[[str, str], None] = lambda task_id, message: None,
     ) -> None:
-        """`again` says that an earlier process may have told some of it. `on_question` is called
+        """`again` is the state of a task of which an earlier process may have told something.
+        `on_question` is called
         with the task and the chat message that holds its question."""
         self._peer, self.ctx, self.task_id, self.origin = peer, ctx, task_id, origin
-        self._speaker, self._marks, self._again = speaker, marks, again
+        self._speaker, self._marks, self._again = speaker, marks, again is not None
+        self._until = again
+        """The state of the task until the log has been read up to it."""
         self._on_question = on_question
         self._teller = TaskTeller(task_id)
         self._seq = 0
@@ -93,7 +96,7 @@ class RoomAnswer:
     @property
     def state(self) -> State:
         """The state of the task, as far as it is known here."""
-        return self._teller.state
+        return self._teller.state if self._until is None else self._until
 
     @property
     def waits(self) -> bool:
@@ -104,7 +107,7 @@ class RoomAnswer:
         """Tells everything there is to tell, until the task has ended."""
         if self.origin.marked:
             await self._tell(Telling(state=State.SUBMITTED, text="Got it.", ack=True), ACK)
-        while self.state not in FINAL:
+        while self._teller.state not in FINAL:
             try:
                 async with aclosing(self._batches()) as batches:
                     async for batch in batches:
@@ -117,7 +120,7 @@ class RoomAnswer:
                     return
                 await asyncio.sleep(AGAIN)
             else:
-                if not self.waits and self.state not in FINAL:
+                if self._teller.state not in FINAL | WAITING:
                     await asyncio.sleep(AGAIN)  # the engine stops; the next process continues
         await self._marks.add(END, self.task_id)
 
@@ -141,6 +144,8 @@ class RoomAnswer:
 
     async def _take(self, entry: Stamped) -> None:
         telling = self._teller.add(entry)
+        if self._teller.state is self._until:
+            self._until = None
         if telling is not None and self._is_worth_it(telling):
             await self._tell(telling, entry.seq or END)
         self._seq = entry.seq or self._seq

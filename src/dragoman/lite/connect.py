@@ -58,7 +58,8 @@ class RoomVisit:
 
     async def _ask(self) -> None:
         for room in self.rooms.rooms.values():
-            await self.rooms.discover(room)
+            # The others need not answer, if one is named.
+            await self.rooms.discover(room, f"@{self._agent}" if self._agent else "")
 
 
 async def enter(address: str, to: Destination) -> tuple[FoundCard, ConnectedTransport]:

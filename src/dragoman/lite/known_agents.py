@@ -19,7 +19,7 @@ from dragoman.store.registry import AgentHealth, RegistryEntry, RegistryStore, S
 _ROOM = "room:"
 
 
-class KnownAgent(Struct, frozen=True, kw_only=True):
+class MetAgent(Struct, frozen=True, kw_only=True):
     """An agent that was met in a room."""
 
     name: str
@@ -40,7 +40,7 @@ class KnownAgents:
         """`slug` derives a name from the id of an agent."""
         self._store, self._channel, self._slug = store, channel, slug
 
-    async def remember(self, room: str, sender: str, card: LiteCard) -> KnownAgent:
+    async def remember(self, room: str, sender: str, card: LiteCard) -> MetAgent:
         """Notes an agent, or what is new about it."""
         owner = owner_of(self._channel, sender)
         base = self._slug(card.agent.id or sender) or "agent"
@@ -61,12 +61,12 @@ class KnownAgents:
             return _known(kept, self._channel, sender, card)
         raise Conflict(f"The name {base} belongs to another agent.", agent=base)
 
-    async def all(self) -> list[KnownAgent]:
+    async def all(self) -> list[MetAgent]:
         """Returns the agents of this channel."""
         return [each for each in await known_agents(self._store) if each.channel == self._channel]
 
 
-async def known_agents(store: RegistryStore) -> list[KnownAgent]:
+async def known_agents(store: RegistryStore) -> list[MetAgent]:
     """Returns the agents of all channels, in the order of their names."""
     found = []
     for entry in await store.all():
@@ -86,9 +86,9 @@ def owner_of(channel: str, sender: str) -> str:
     return f"lite:{channel}:{sender}"
 
 
-def _known(entry: RegistryEntry, channel: str, sender: str, card: LiteCard) -> KnownAgent:
+def _known(entry: RegistryEntry, channel: str, sender: str, card: LiteCard) -> MetAgent:
     rooms = (tag.removeprefix(_ROOM) for tag in entry.tags if tag.startswith(_ROOM))
-    return KnownAgent(
+    return MetAgent(
         name=entry.name,
         channel=channel,
         room=next(rooms, ""),

@@ -11,9 +11,9 @@ from dragoman.core.log import Logger
 from dragoman.dialects.lite.card import LiteCard, body_in, card_in
 from dragoman.engine.background_work import BackgroundWork
 
-from .known_agents import KnownAgent, KnownAgents
+from .heard_message import HeardMessage, is_called
+from .known_agents import KnownAgents, MetAgent
 from .room_agent import RoomAgent
-from .said import Said, is_called
 from .shelf import FileShelf
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class MetAgents:
             if (each.sender, each.card.agent.id) not in self.agents:
                 self._met(each.room, each.sender, each.card, each)
 
-    async def hear_card(self, said: Said) -> None:
+    async def hear_card(self, said: HeardMessage) -> None:
         """Notes an agent that introduces itself."""
         assert said.lite is not None  # noqa: S101  it is a card
         chat = said.chat
@@ -69,7 +69,7 @@ class MetAgents:
         room: str,
         sender: str,
         card: LiteCard,
-        known: KnownAgent | None,
+        known: MetAgent | None,
         *,
         direct: bool = False,
     ) -> None:
@@ -109,20 +109,20 @@ class MetAgents:
                     return agent
             await changed.wait()
 
-    async def hear(self, said: Said) -> None:
+    async def hear(self, said: HeardMessage) -> None:
         """Takes what an agent says about a task of ours; nobody else can say it."""
         for agent in self._of(said):
             if await agent.hear(said):
                 return
 
-    async def hear_plain(self, said: Said) -> bool:
+    async def hear_plain(self, said: HeardMessage) -> bool:
         """Takes what an agent without markers says. Returns whether it was about a task of ours."""
         for agent in self._of(said):
             if await agent.hear_plain(said):
                 return True
         return False
 
-    def _of(self, said: Said) -> list[RoomAgent]:
+    def _of(self, said: HeardMessage) -> list[RoomAgent]:
         return [
             each
             for each in self.agents.values()

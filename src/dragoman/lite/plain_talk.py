@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import hashlib
 
+from .heard_message import HeardMessage
 from .loop_guard import LoopGuard
 from .requests import RoomRequests
-from .said import Said
 
 _CANCEL = frozenset(("cancel", "stop", "abort", "取消", "停止", "中止"))
 
@@ -18,8 +18,13 @@ class PlainTalk:
     def __init__(self, requests: RoomRequests, guard: LoopGuard) -> None:
         self._requests, self._guard = requests, guard
 
-    async def hear(self, said: Said) -> None:
-        """Handles a text: an answer, a cancel, or a new request."""
+    def concerns_us(self, said: HeardMessage) -> bool:
+        """Returns whether a text is for an agent of ours, and not what people say to each other."""
+        requests = self._requests
+        return requests.meant(said) is not None or bool(requests.asked_in(said.chat.reply_to))
+
+    async def hear(self, said: HeardMessage) -> None:
+        """Handles a text that concerns us: an answer, a cancel, or a new request."""
         requests, chat, text = self._requests, said.chat, said.text.strip()
         own = requests.own(said)
         waiting = [each for each in own if each[1].waits]
@@ -27,7 +32,7 @@ class PlainTalk:
         replied = [each for each in waiting if each[1].task_id == asked]
         meant = requests.meant(said)
         if not replied and meant is None:
-            return
+            return  # a reply to a question of somebody else
         verb, _, which = text.partition(" ")
         if _is_cancel(text) and said.person:
             if own:

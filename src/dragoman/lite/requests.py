@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,6 +27,8 @@ from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.core.task_names import LONGEST, task_id_of
+from dragoman.dialects.lite.callee import metadata_in
+from dragoman.dialects.lite.parts import parts_in
 from dragoman.dialects.lite.telling import Telling, current
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
@@ -35,14 +37,16 @@ from dragoman.store.interface import AdminFilter
 from dragoman.store.sent_marks import OWED, SentMarks
 
 from .answers import END, Origin, RoomAnswer, origin_of
+from .heard_message import HeardMessage, Resident, resident_for
 from .loop_guard import LoopGuard
-from .said import Resident, Said, resident_for
 from .shelf import FileShelf
-from .speaker import Speaker
+from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
 DIALECT = "lite"
+HEARD = "heard"
+"""The mark of a message that was handled."""
 MOST_OWED = 100_000
 """The maximum number of tasks that are examined after a restart."""
 MOST_QUESTIONS = 10_000
@@ -57,7 +61,7 @@ class RoomRequests:
         self,
         name: str,
         settings: ChannelSettings,
-        speaker: Speaker,
+        speaker: RoomSpeaker,
         shelf: FileShelf,
         guard: LoopGuard,
         residents: Callable[[], Sequence[Resident]],
@@ -74,9 +78,19 @@ class RoomRequests:
         """The task whose question each chat message holds."""
         self.draining = False
 
+    # Everything is handled once: a message is heard again if the process died meanwhile.
+
+    async def is_new(self, said: HeardMessage) -> bool:
+        """Returns whether a message has not been handled before, also by an earlier process."""
+        return not await self._marks.has(HEARD, *said.whose, said.chat.id)
+
+    async def note_handled(self, said: HeardMessage) -> None:
+        """Records that a message has been handled."""
+        await self._marks.add(HEARD, *said.whose, said.chat.id)
+
     # Tasks with markers.
 
-    async def task(self, said: Said) -> None:
+    async def task(self, said: HeardMessage) -> None:
         """Opens a task, or continues the one with the same id of the same sender."""
         lite = said.lite
         assert lite is not None  # noqa: S101  it is a task
@@ -87,10 +101,10 @@ class RoomRequests:
         meant = self.meant(said)
         if meant is not None and not self.draining:
             origin = self.origin(said, lite.task)
-            skill = lite.params.get("skill", "")
-            await self.open(said, meant, origin, lite.body, lite.attachments, skill)
+            about = metadata_in(lite) or {}
+            await self.open(said, meant, origin, lite.body, lite.attachments, about)
 
-    async def inquire(self, said: Said) -> None:
+    async def inquire(self, said: HeardMessage) -> None:
         """Tells the state of a task to its requester, which has lost sight of it."""
         lite = said.lite
         assert lite is not None  # noqa: S101  it is a status
@@ -104,14 +118,14 @@ class RoomRequests:
             ctx = self._context(said.chat.sender)
             await self._quietly(self._repeat(meant, ctx, origin, task_name(origin)))
 
-    async def cancel(self, said: Said) -> None:
+    async def cancel(self, said: HeardMessage) -> None:
         """Cancels a task for its requester, or for an operator."""
         lite = said.lite
         assert lite is not None  # noqa: S101  it is a cancel
         reason = lite.params.get("reason") or lite.body
         await self.cancel_task(said, lite.task, reason)
 
-    def origin(self, said: Said, task: str, *, marked: bool = True) -> Origin:
+    def origin(self, said: HeardMessage, task: str, *, marked: bool = True) -> Origin:
         """Returns where a new task comes from; `task` is its id."""
         chat = said.chat
         return Origin(
@@ -123,11 +137,11 @@ class RoomRequests:
             marked=marked,
         )
 
-    def meant(self, said: Said) -> Resident | None:
+    def meant(self, said: HeardMessage) -> Resident | None:
         """Returns the agent of ours that a message is for."""
         return resident_for(said, self._residents(), needs_mention=self._settings.mention)
 
-    def own(self, said: Said) -> list[tuple[Resident, RoomAnswer]]:
+    def own(self, said: HeardMessage) -> list[tuple[Resident, RoomAnswer]]:
         """Returns the answers to the requests of this sender in this room, oldest first."""
         return [
             (resident, answer)
@@ -137,12 +151,12 @@ class RoomRequests:
 
     async def open(
         self,
-        said: Said,
+        said: HeardMessage,
         resident: Resident,
         origin: Origin,
         text: str,
         attachments: Sequence[str] | None,
-        skill: str = "",
+        about: Mapping[str, Json] = {},
     ) -> None:
         """Opens a task, unless the sender may not, or the agent has too much to do."""
         if not self._may(said.chat.sender):
@@ -153,9 +167,7 @@ class RoomRequests:
             await self._refuse(origin, TooMany(f"I work on {busy} tasks; please ask again later."))
             return
         ctx, name = self._context(said.chat.sender), task_name(origin)
-        metadata: dict[str, Json] = origin.metadata()
-        if skill:
-            metadata["skillId"] = skill
+        metadata = {**origin.metadata(), **about}
 
         async def send(parts: list[AnyPart]) -> None:
             message = _message(said, text, parts, context_id=context_of(self.name, *said.whose))
@@ -174,7 +186,7 @@ class RoomRequests:
 
     async def continue_task(
         self,
-        said: Said,
+        said: HeardMessage,
         resident: Resident,
         answer: RoomAnswer,
         text: str,
@@ -205,7 +217,7 @@ class RoomRequests:
         if self._guard.may_say(origin.room):
             await self._tell(origin, current(task), task_id)
 
-    async def cancel_task(self, said: Said, task: str, reason: str) -> None:
+    async def cancel_task(self, said: HeardMessage, task: str, reason: str) -> None:
         """Cancels the task with this id, if the sender may do that."""
         chat = said.chat
         named = [
@@ -226,11 +238,11 @@ class RoomRequests:
         elif said.person and said.addressed:
             await self.note(said, f"There is no open task {task} of yours here.")
 
-    def is_operator(self, said: Said) -> bool:
+    def is_operator(self, said: HeardMessage) -> bool:
         """Returns whether the sender may do more than others."""
         return said.chat.sender in self._settings.operators
 
-    async def note(self, said: Said, text: str) -> None:
+    async def note(self, said: HeardMessage, text: str) -> None:
         """Tells a person why nothing happens, in plain words."""
         if self._guard.may_say(said.chat.room):
             await self._speaker.say(said.chat.room, text, reply_to=said.chat.id)
@@ -238,7 +250,13 @@ class RoomRequests:
     # Answers.
 
     def _answer(
-        self, resident: Resident, ctx: Context, task_id: str, origin: Origin, *, again: bool = False
+        self,
+        resident: Resident,
+        ctx: Context,
+        task_id: str,
+        origin: Origin,
+        *,
+        again: State | None = None,
     ) -> None:
         if task_id in self._answers:
             return
@@ -295,7 +313,7 @@ class RoomRequests:
                     continue
                 origin = origin_of(task)
                 if origin is not None:
-                    self._answer(resident, ctx, task.id, origin, again=True)
+                    self._answer(resident, ctx, task.id, origin, again=task.state)
 
     # What all of them need.
 
@@ -312,7 +330,7 @@ class RoomRequests:
         )
 
     async def _with_files(
-        self, said: Said, origin: Origin, names: Sequence[str] | None, then: Then
+        self, said: HeardMessage, origin: Origin, names: Sequence[str] | None, then: Then
     ) -> None:
         """Continues with the files of a message. If some have not been posted yet, the room is
         heard in the meantime, since they come in messages of their own."""
@@ -363,16 +381,16 @@ def context_of(channel: str, room: str, sender: str) -> str:
     return f"{DIALECT}-{hashlib.sha256(about).hexdigest()[:24]}"
 
 
-def _key(said: Said) -> str:
+def _key(said: HeardMessage) -> str:
     """Returns the idempotency key of a message, which may be heard again after a restart."""
     about = repr((DIALECT, *said.whose, said.chat.id)).encode()
     return hashlib.sha256(about).hexdigest()
 
 
 def _message(
-    said: Said, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
+    said: HeardMessage, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
 ) -> Message:
-    texts: list[AnyPart] = [Text(text)] if text or not parts else []
+    texts = parts_in(text) or (() if parts else (Text(""),))
     return Message(
         message_id=_key(said)[:32],
         role=Role.USER,

@@ -31,16 +31,16 @@ from dragoman.core.operations import CancelTask, GetTask, Operation, R, SendMess
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.session import Call, End, Fault, Frame, Signal, Update
 from dragoman.dialects.lite.caller import LiteCaller, cancel_out, name_out
-from dragoman.dialects.lite.parts import PostedFile, posted
+from dragoman.dialects.lite.parts import PostFile, posted
 from dragoman.dialects.lite.post import Post, frame_out, post_in
 from dragoman.dialects.lite.wire import LiteMessage, parse
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.relay.received_task import ReceivedTask
 from dragoman.store.clock import wall_clock
 
-from .said import Said
+from .heard_message import HeardMessage
 from .shelf import FileShelf
-from .speaker import Speaker
+from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
@@ -53,7 +53,7 @@ MOST_TASKS = 1_000
 MOST_STRAYS = 1_000
 
 
-class Exchange:
+class RoomExchange:
     """A request, until its task rests: it has ended, or waits for us."""
 
     def __init__(self, task: ReceivedTask) -> None:
@@ -78,7 +78,7 @@ class RoomAgent:
         sender: str,
         card: Card,
         *,
-        speaker: Speaker,
+        speaker: RoomSpeaker,
         shelf: FileShelf,
         work: BackgroundWork,
         mention: str = "",
@@ -94,12 +94,12 @@ class RoomAgent:
         """The largest file that it takes, in bytes, if its card says so."""
         self._caller = LiteCaller(agent_id, now=wall_clock)
         self._tasks: OrderedDict[str, ReceivedTask] = OrderedDict()
-        self._open: dict[str, Exchange] = {}
-        self._strays: deque[Said] = deque(maxlen=MOST_STRAYS)
+        self._open: dict[str, RoomExchange] = {}
+        self._strays: deque[HeardMessage] = deque(maxlen=MOST_STRAYS)
 
     # What the agent says.
 
-    async def hear(self, said: Said) -> bool:
+    async def hear(self, said: HeardMessage) -> bool:
         """Takes what the agent says with a marker. Returns whether it is about a task of ours."""
         lite = said.lite
         assert lite is not None  # noqa: S101  it has a marker
@@ -121,7 +121,7 @@ class RoomAgent:
             self._work.spawn(self._take(exchange, said, lite, names))
         return True
 
-    async def hear_plain(self, said: Said) -> bool:
+    async def hear_plain(self, said: HeardMessage) -> bool:
         """Takes a text without a marker as the result, if the agent uses no markers and works on
         one task of ours, in a room of two. Returns whether it was taken."""
         if not said.chat.direct or len(self._open) != 1 or not said.text:
@@ -135,7 +135,7 @@ class RoomAgent:
         return True
 
     async def _take(
-        self, exchange: Exchange, said: Said, lite: LiteMessage, names: list[str]
+        self, exchange: RoomExchange, said: HeardMessage, lite: LiteMessage, names: list[str]
     ) -> None:
         files = await self._files(said, names)
         self._add(exchange, self._caller.receive(frame_out(lite, files)))
@@ -144,7 +144,7 @@ class RoomAgent:
                 exchange.settles = True
                 self._work.spawn(self._settle(exchange))
 
-    async def _files(self, said: Said, names: list[str] | None) -> tuple[PostedFile, ...]:
+    async def _files(self, said: HeardMessage, names: list[str] | None) -> tuple[PostFile, ...]:
         try:
             parts = await self._shelf.parts(said.chat, names, self._file_size)
         except DragomanError as exc:
@@ -152,12 +152,12 @@ class RoomAgent:
             parts = []
         return posted(part for part in parts if isinstance(part, Blob))
 
-    async def _settle(self, exchange: Exchange) -> None:
+    async def _settle(self, exchange: RoomExchange) -> None:
         """Waits for the result, which may follow the status that the task is completed."""
         await asyncio.sleep(SETTLE)
         self._add(exchange, self._caller.settle(exchange.task.name))
 
-    def _add(self, exchange: Exchange, told: Iterable[Signal]) -> None:
+    def _add(self, exchange: RoomExchange, told: Iterable[Signal]) -> None:
         for signal in told:
             match signal:
                 case Update(entry=Stamped(event=event)):
@@ -256,7 +256,7 @@ class RoomAgent:
 
     async def _ask(self, task: ReceivedTask, op: Streamed) -> None:
         """Says a request, and expects an answer."""
-        exchange = self._open[task.name] = Exchange(task)
+        exchange = self._open[task.name] = RoomExchange(task)
         task.pump = self._work.spawn(self._await_reaction(exchange))
         self._tasks[task.id] = task
         self._tasks.move_to_end(task.id)
@@ -280,7 +280,7 @@ class RoomAgent:
         ]
         await self._speaker.say(self.room, said or post.text, files=files, mention=self.mention)
 
-    async def _await_reaction(self, exchange: Exchange) -> None:
+    async def _await_reaction(self, exchange: RoomExchange) -> None:
         task = exchange.task
         try:
             async with asyncio.timeout(self._patience):

@@ -43,18 +43,21 @@ from dragoman.settings import ChannelSettings
 from dragoman.store.clock import wall_clock
 from dragoman.store.sent_marks import SentMarks
 
+from .heard_message import HeardMessage, Resident, is_called, resident_for
 from .loop_guard import LoopGuard
 from .met_agents import MetAgents
 from .plain_talk import PlainTalk
 from .requests import RoomRequests
-from .said import Resident, Said, is_called, resident_for
 from .shelf import FileShelf
-from .speaker import Speaker
+from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
 AGAIN = 5.0
 """The seconds before another attempt to reach a service that did not answer."""
+DISCOVER_AGAIN = (30.0, 300.0, 3600.0)
+"""The seconds after which a room is asked again which agents are there. An agent that comes later
+is met when it shows its card to anybody."""
 MOST_PROGRAMS = 10_000
 _OF_PROGRAMS = frozenset((CARD, ACK, STATUS, RESULT))
 """The types that people have no reason to write."""
@@ -87,7 +90,7 @@ class ChatRooms(Service):
         self._residents, self._discover = residents, discover
         self._work = BackgroundWork()
         self._guard = LoopGuard()
-        self.speaker = Speaker(channel, files)
+        self.speaker = RoomSpeaker(channel, files)
         self._shelf = FileShelf(channel)
         self.requests = RoomRequests(
             *(name, settings, self.speaker, self._shelf, self._guard),
@@ -152,8 +155,6 @@ class ChatRooms(Service):
 
     def _begin(self) -> None:
         self._work.spawn(self._listen())
-        self._work.spawn(self.requests.resume())
-        self._work.spawn(self._meet())
 
     def _end(self, why: DragomanError | None) -> None:
         if why is not None:
@@ -163,6 +164,11 @@ class ChatRooms(Service):
 
     async def _listen(self) -> None:
         try:
+            # What is said next may belong to a task, or come from an agent, of an earlier process.
+            await self.requests.resume()
+            await self.met.restore()
+            if self._discover:
+                self._work.spawn(self._ask_around())
             async with aclosing(self.channel.hear()) as messages:
                 async for chat in messages:
                     await self._heard(chat)
@@ -171,13 +177,16 @@ class ChatRooms(Service):
         else:
             self._end(None)
 
-    async def _meet(self) -> None:
-        await self.met.restore()
-        for room in self.rooms.values() if self._discover else ():
-            try:
-                await self.discover(room)
-            except DragomanError as exc:
-                log.warning("A room cannot be asked", room=room, why=exc)
+    async def _ask_around(self) -> None:
+        """Asks all rooms which agents are there, and again later, since agents come at any time."""
+        for pause in (*DISCOVER_AGAIN, None):
+            for room in self.rooms.values():
+                try:
+                    await self.discover(room)
+                except DragomanError as exc:
+                    log.warning("A room cannot be asked", room=room, why=exc)
+            if pause is not None:
+                await asyncio.sleep(pause)
 
     async def discover(self, room: str, mention: str = "") -> None:
         """Asks which agents are in a room, or what one of them can do."""
@@ -199,7 +208,7 @@ class ChatRooms(Service):
         except Exception as exc:  # one message must not end the channel
             log.error("A message could not be handled", exc, room=chat.room)
 
-    def _understood(self, chat: ChatMessage, heard: LiteMessage | str) -> Said:
+    def _understood(self, chat: ChatMessage, heard: LiteMessage | str) -> HeardMessage:
         lite = heard if isinstance(heard, LiteMessage) else None
         if isinstance(heard, LiteMessage):
             mention, text = heard.mention, heard.body
@@ -217,7 +226,7 @@ class ChatRooms(Service):
                     mention, text = second, rest
         person = not chat.from_bot and chat.sender not in self._programs
         ours = bool(mention) and is_called(mention, self.channel.names)
-        return Said(
+        return HeardMessage(
             chat=chat,
             lite=lite,
             text=text,
@@ -233,15 +242,15 @@ class ChatRooms(Service):
         own = (name for each in self._residents() for name in each.names)
         return (*self.channel.names, *own)
 
-    async def _handle(self, said: Said) -> None:
+    async def _handle(self, said: HeardMessage) -> None:
         lite, room = said.lite, said.chat.room
         if said.person:
             self._guard.reset(room)
         elif lite is None or lite.type in (DISCOVER, CARD) or not lite.known:
             self._guard.note_program(room)
         if lite is None:
-            if not await self.met.hear_plain(said):
-                await self._plain.hear(said)
+            if not await self.met.hear_plain(said) and self._plain.concerns_us(said):
+                await self._once(said, self._plain.hear)
             return
         if lite.type == STATUS and lite.task and "state" not in lite.params:
             await self.requests.inquire(said)
@@ -255,13 +264,20 @@ class ChatRooms(Service):
             case "card":
                 await self.met.hear_card(said)
             case "task":
-                await self.requests.task(said)
+                await self._once(said, self.requests.task)
             case "cancel":
-                await self.requests.cancel(said)
+                await self._once(said, self.requests.cancel)
             case _:
                 await self.met.hear(said)
 
-    async def _misunderstood(self, said: Said) -> None:
+    async def _once(
+        self, said: HeardMessage, handle: Callable[[HeardMessage], Awaitable[None]]
+    ) -> None:
+        if await self.requests.is_new(said):
+            await handle(said)
+            await self.requests.note_handled(said)
+
+    async def _misunderstood(self, said: HeardMessage) -> None:
         """Ignores a marker that this version does not know, and tells a person why."""
         lite = said.lite
         assert lite is not None  # noqa: S101  there is a marker
@@ -280,17 +296,18 @@ class ChatRooms(Service):
         else:
             await self.requests.note(said, f"A message of the type {lite.type} needs {missing}.")
 
-    async def _introduce(self, said: Said) -> None:
+    async def _introduce(self, said: HeardMessage) -> None:
         """Answers with the cards of those that are asked."""
         if said.mention:
             named = resident_for(said, self._residents(), needs_mention=True)
             asked = [named] if named is not None else []
         else:
             asked = list(self._residents())
+        if not asked or not self._guard.may_say(said.chat.room):
+            return
         for each in asked:
-            if self._guard.may_say(said.chat.room):
-                card = LiteMessage(CARD, {}, body_out(self._card(each)))
-                await self.speaker.say(said.chat.room, card, reply_to=said.chat.id)
+            card = LiteMessage(CARD, {}, body_out(self._card(each)))
+            await self.speaker.say(said.chat.room, card, reply_to=said.chat.id)
 
     def _card(self, resident: Resident) -> LiteCard:
         said, contact = self.settings, self.settings.contact

@@ -19,7 +19,7 @@ from dragoman.net.chat import Channel
 log = Logger("lite")
 
 
-class Speaker:
+class RoomSpeaker:
     """The voice of one account."""
 
     def __init__(self, channel: Channel, files: FileDoor | None = None) -> None:

@@ -23,6 +23,18 @@ BACKOFF_LIMIT = 30_000
 """The longest pause between two attempts, in milliseconds."""
 
 
+HEAD_START = 600_000
+"""How long a task of one priority has to wait until a new one of the next higher priority no longer
+overtakes it, in milliseconds. Therefore a task of low priority is claimed at last, however many
+others come."""
+
+
+def turn(row: Row) -> int:
+    """Returns the time by which tasks that are due are claimed, the earliest first. Stores that
+    search by an index compute it there."""
+    return row.run_at - row.priority * HEAD_START
+
+
 def backoff(attempt: int) -> int:
     """Returns the pause before the next attempt in milliseconds: 1, 2, 4... 30 s."""
     return int(min(BACKOFF_LIMIT, 1000 * 2 ** max(0, attempt - 1)))
@@ -156,7 +168,10 @@ def wipe(said: Input) -> Input:
 
 def matches(row: Row, which: AdminFilter) -> bool:
     """Returns whether a task is one of those that the operator asks for."""
-    named = ("tenant", "principal", "context_id", "task_id", "agent")
-    return all(getattr(which, name) in (None, getattr(row, name)) for name in named) and (
-        which.ended_before is None or (row.final and row.status_at < which.ended_before)
+    named = ("tenant", "principal", "context_id", "task_id", "agent", "dialect")
+    before, since = which.ended_before, which.active_since
+    return (
+        all(getattr(which, name) in (None, getattr(row, name)) for name in named)
+        and (before is None or (row.final and row.status_at < before))
+        and (since is None or not row.final or row.status_at >= since)
     )

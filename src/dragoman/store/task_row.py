@@ -9,6 +9,10 @@ from dragoman.core.events import Ask
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import State
 
+LOW, NORMAL, HIGH = -1, 0, 1
+PRIORITIES = {"low": LOW, "normal": NORMAL, "high": HIGH}
+"""The priorities of tasks, by the words that callers use."""
+
 
 class Scope(Struct, frozen=True, gc=False):
     """A caller of an agent. The tasks of other callers and of other agents do not exist for it."""
@@ -81,6 +85,8 @@ class Row(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Whether the caller wants the task to stop."""
     hidden: bool = False
     """Whether the task stays out of lists and counts. It can be found by its id and its key."""
+    priority: int = 0
+    """Which of the tasks that wait is claimed first: `LOW`, `NORMAL` or `HIGH`."""
 
     @property
     def scope(self) -> Scope:

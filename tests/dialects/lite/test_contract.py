@@ -42,7 +42,7 @@ from dragoman.core.session import Call, End, Fault, Frame, Introduction, Result,
 from dragoman.dialects.lite.callee import LiteCallee
 from dragoman.dialects.lite.caller import LiteCaller, id_out
 from dragoman.dialects.lite.card import CardDetails
-from dragoman.dialects.lite.parts import PostedFile, parts_in, parts_out, posted
+from dragoman.dialects.lite.parts import PostFile, parts_in, parts_out, posted
 from dragoman.dialects.lite.post import Post
 from dragoman.dialects.lite.states import NAMES, STATES, state_in
 from dragoman.dialects.lite.telling import Telling, figures_in, figures_out
@@ -70,7 +70,7 @@ def state(which: State, text: str = "", **about: Any) -> StateChanged:
     return StateChanged(state=which, message=said(text) if text else None, **about)
 
 
-def post(text: str, *files: PostedFile) -> Frame:
+def post(text: str, *files: PostFile) -> Frame:
     told = [{"name": f.name, "content": "", "mediaType": f.media_type} for f in files]
     return Frame(json.dumps({"text": text, "files": told}).encode())
 
@@ -481,7 +481,7 @@ def test_texts_and_data_survive_a_body(parts: tuple[Any, ...]) -> None:
     )
 
 
-def _posted(parts: tuple[Any, ...]) -> tuple[str, tuple[PostedFile, ...]]:
+def _posted(parts: tuple[Any, ...]) -> tuple[str, tuple[PostFile, ...]]:
     body, files = parts_out(parts)
     return body, posted(files)
 
@@ -493,7 +493,7 @@ def test_parts_are_told_so_that_people_can_read_them() -> None:
     )
     body, files = _posted(parts)
     assert body == 'one\ntwo\n```json data\n{"a":1}\n```\na: https://example.com/a\nthree'
-    assert files == (PostedFile("b.txt", b"x", "text/plain"), PostedFile("file", b"y"))
+    assert files == (PostFile("b.txt", b"x", "text/plain"), PostFile("file", b"y"))
     assert parts_in(body, files) == (
         *(Text("one\ntwo"), Data({"a": 1}), Text("a: https://example.com/a\nthree")),
         Blob(b"x", filename="b.txt", media_type="text/plain"),

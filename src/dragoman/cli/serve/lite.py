@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dragoman import settings as config
 from dragoman.core.errors import ConfigError
-from dragoman.lite.known_agents import KnownAgent, known_agents
+from dragoman.lite.known_agents import MetAgent, known_agents
 from dragoman.net.chat import is_chat_address, parse_chat_address
 from dragoman.server.agent_loader import load_agent
 from dragoman.server.services.rooms import run_in_rooms
@@ -124,7 +124,7 @@ def _kind(found: ChannelSettings) -> str:
 def agents(*, as_json: AsJson = False, store: StoreUrl = None) -> None:
     """List the agents that were met in chat rooms: where, and what they can do."""
 
-    async def found(kept: Store) -> list[KnownAgent]:
+    async def found(kept: Store) -> list[MetAgent]:
         return await known_agents(kept.registry)
 
     met = opened(store, found)

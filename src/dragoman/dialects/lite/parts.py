@@ -22,7 +22,7 @@ _like_block = re.compile(r"(?:^|(?<=\n))```json(?= +data)")
 _escaped_block = re.compile(r"(?:^|(?<=\n))```json (?= +data)")
 
 
-class PostedFile(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class PostFile(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A file that the channel carries beside a text."""
 
     name: str
@@ -51,7 +51,7 @@ def parts_out(parts: Iterable[AnyPart], *, glue: str = "\n") -> tuple[str, tuple
     return body, tuple(files)
 
 
-def parts_in(body: str, files: Iterable[PostedFile] = ()) -> tuple[AnyPart, ...]:
+def parts_in(body: str, files: Iterable[PostFile] = ()) -> tuple[AnyPart, ...]:
     """Returns the parts of a message. Text without content is left out."""
     parts: list[AnyPart] = []
     texts = _block.split(body)
@@ -80,9 +80,9 @@ def name_of(file: Blob) -> str:
     return file_name(file.filename) or "file"
 
 
-def posted(files: Iterable[Blob]) -> tuple[PostedFile, ...]:
+def posted(files: Iterable[Blob]) -> tuple[PostFile, ...]:
     """Returns files as they are posted."""
-    return tuple(PostedFile(name_of(each), each.content, each.media_type) for each in files)
+    return tuple(PostFile(name_of(each), each.content, each.media_type) for each in files)
 
 
 def _json(value: Json) -> str:

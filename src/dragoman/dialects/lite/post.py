@@ -12,7 +12,7 @@ from msgspec import Struct
 from dragoman.core.errors import Malformed
 from dragoman.core.session import Frame
 
-from .parts import PostedFile
+from .parts import PostFile
 from .wire import LiteMessage, render
 
 
@@ -20,14 +20,14 @@ class Post(Struct, frozen=True, omit_defaults=True):
     """A text with its files."""
 
     text: str
-    files: tuple[PostedFile, ...] = ()
+    files: tuple[PostFile, ...] = ()
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Post).decode
 
 
-def frame_out(message: LiteMessage, files: tuple[PostedFile, ...] = ()) -> Frame:
+def frame_out(message: LiteMessage, files: tuple[PostFile, ...] = ()) -> Frame:
     """Writes a message. The `name` of the frame is the task that it is about."""
     return Frame(_encode(Post(render(message), files)), name=message.task)
 

@@ -15,9 +15,9 @@ from dragoman.engine import Engine
 from dragoman.gateway.arrivals.dial_ins import DialIns
 from dragoman.gateway.arrivals.room_agents import RoomAgents
 from dragoman.gateway.registry import OFFLINE, Registry
+from dragoman.lite.heard_message import Resident
 from dragoman.lite.known_agents import KnownAgents
 from dragoman.lite.rooms import ChatRooms
-from dragoman.lite.said import Resident
 from dragoman.net.chat import Cursor, FileCursor, MemoryCursor, channel_from
 from dragoman.security.server_secret import folder_of
 from dragoman.settings import ChannelSettings, Settings

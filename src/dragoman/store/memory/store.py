@@ -210,7 +210,7 @@ class MemoryStore(OutboxCalls):
             for live in self._live.values()
             if live.row.runnable and live.row.run_at <= now and live.row.agent == agent
         ]
-        due.sort(key=lambda live: (live.row.run_at, live.row.task_id))
+        due.sort(key=lambda live: (rules.turn(live.row), live.row.task_id))
         return [self._take(live, worker, "taken") for live in due[:limit]]
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:

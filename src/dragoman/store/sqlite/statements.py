@@ -18,7 +18,7 @@ from ..task_row import Idempotency, Row
 # The columns are the fields of `Row`, in its order, which is the order in which rows are read.
 _COLUMNS = Row.__struct_fields__
 _FIXED = ("task_id", "context_id", "tenant", "principal", "agent", "skill", "dialect", "created_at")
-_CHANGING = tuple(name for name in _COLUMNS if name not in (*_FIXED, "hidden"))
+_CHANGING = tuple(name for name in _COLUMNS if name not in (*_FIXED, "hidden", "priority"))
 
 # The names of the columns are our own; every value from outside is bound.
 _INSERTED = (*_COLUMNS, "ended", "key", "digest", "log", "last_piece")
@@ -39,7 +39,12 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 ALL = _SELECT
 BY_ID = _SELECT + "WHERE task_id = ?"
 BY_WORKER = _SELECT + "WHERE worker = ? AND worker <> ''"
-DUE = _SELECT + "WHERE runnable = 1 AND agent = ? AND run_at <= ? ORDER BY run_at, task_id LIMIT ?"
+# The index has this very expression, which is `rules.turn`.
+DUE = (
+    _SELECT
+    + """WHERE runnable = 1 AND agent = ? AND run_at <= ?
+ORDER BY run_at - priority * 600000, task_id LIMIT ?"""
+)
 EXPIRED = (
     _SELECT
     + """WHERE expires_at > 0 AND expires_at <= ? AND agent = ? AND ended = 0

@@ -13,7 +13,8 @@ from dragoman.core.errors import Fenced
 from dragoman.core.events import StateChanged
 from dragoman.core.model import State
 from dragoman.store.interface import Claim, HeldTask, Row
-from dragoman.store.rules import backoff
+from dragoman.store.rules import HEAD_START, backoff
+from dragoman.store.task_row import HIGH, LOW, NORMAL
 
 from .base import StoreTests
 from .fixture import AGENT, ALICE, ALICE_WITH_ANOTHER, LEASE, StoreFixture
@@ -55,6 +56,38 @@ class WorkerTests(StoreTests):
             assert [row.task_id for row in first] == ["t2", "t3"]
             assert [row.task_id for row in await fixture.store.claim("w1", AGENT, 9)] == ["t1"]
             assert await fixture.store.claim("w1", AGENT, 9) == []
+
+    async def test_a_task_of_a_higher_priority_is_claimed_first(self, tmp_path: Path) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            for task_id, priority in (("t1", LOW), ("t2", NORMAL), ("t3", HIGH), ("t4", HIGH)):
+                draft = fixture.draft(task_id, worker="")
+                await fixture.create(replace(draft, row=replace(draft.row, priority=priority)))
+                fixture.clock.tick(1)
+            taken = [*await fixture.store.claim("w1", AGENT, 3)]
+            taken += await fixture.store.claim("w1", AGENT, 3)
+            assert [row.task_id for row in taken] == ["t3", "t4", "t2", "t1"]
+            assert [row.priority for row in taken] == [HIGH, HIGH, NORMAL, LOW]
+            # It keeps its priority when it is run again.
+            for row in taken:
+                await fixture.store.release(row.claim, runnable=True)
+            (first,) = await fixture.store.claim("w1", AGENT, 1)
+            assert first.priority == HIGH
+
+    async def test_a_task_that_has_waited_long_is_not_overtaken(self, tmp_path: Path) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            for task_id, priority, waits in (
+                ("low", LOW, 2 * HEAD_START + 1),
+                ("normal", NORMAL, HEAD_START - 1),
+                ("high", HIGH, 0),
+                # One that is not due yet is not claimed, whatever its priority.
+                ("later", HIGH, -60_000),
+            ):
+                draft = fixture.draft(task_id, worker="")
+                run_at = fixture.clock.now - waits
+                row = replace(draft.row, priority=priority, run_at=run_at)
+                await fixture.create(replace(draft, row=row))
+            taken = await fixture.store.claim("w1", AGENT, 9)
+            assert [row.task_id for row in taken] == ["low", "high", "normal"]
 
     async def test_a_claim_is_new(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:

@@ -76,8 +76,13 @@ LINKED = TourDialect(DIALECTS["xiaoyi"])
 """The agent that dials in to the gateway. Callers in its dialect are phones, which the agents of
 the gateway dial."""
 
+ROOMED = TourDialect(DIALECTS["lite"])
+"""The agent that lives in a chat room. Callers in its dialect are people in another room, where all
+agents of the gateway live."""
+
 
 def phone_name(agent: TourDialect) -> str:
-    """Returns the name of the agent of the gateway that phones call to reach this one. An agent
-    that dials in has no settings of its own, so the gateway relays to it under another name."""
+    """Returns the name of the agent of the gateway that phones and people in rooms call to reach
+    this one. An agent that dials in has no settings of its own, so the gateway relays to it under
+    another name."""
     return f"{agent.name}-on-the-phone" if agent is LINKED else agent.name

@@ -1,5 +1,5 @@
-"""The processes of the tour: one with the agents, one with the gateway in front of them, and one
-with an agent that dials in to the gateway."""
+"""The processes of the tour: one with the agents, one with the gateway in front of them, one with
+an agent that dials in to the gateway, and one with an agent that lives in a chat room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from dragoman.server.xiaoyi.agent_link import ACCESS_KEY, SECRET_KEY
 from dragoman.store import open_store
 from dragoman.xiaoyi.keys import KeyRing
 
-from .dialects import LINKED, Ports, TourDialect, phone_name
+from .chat_rooms import ChatHub
+from .dialects import LINKED, ROOMED, Ports, TourDialect, phone_name
 from .phones import Phones
 
 START = 60.0
@@ -38,7 +39,8 @@ class Stage:
 
     def __init__(self, port: int, dialects: Sequence[TourDialect], folder: Path) -> None:
         self.dialects = dialects
-        self.agent_dialects = [*dialects, LINKED]
+        self.agent_dialects = [*dialects, LINKED, ROOMED]
+        self.hub = ChatHub(ROOMED.name)
         self.secret = secrets.token_hex(16)
         self.ports = Ports(free_port(port), free_port(port + 1 if port else 0))
         grpc = any(each.dialect.wire == "grpc" for each in dialects)
@@ -55,6 +57,7 @@ class Stage:
         sections = [each.section(behind) for each in dialects]
         linked_at = f"{self.ports.url}{AGENTS}/{LINKED.name}"
         sections.append(f'[agents.{phone_name(LINKED)}]\nurl = "{linked_at}"\n')
+        sections += self.hub.sections()
         sections += map(self.phones.section, names)
         settings.write_text("\n".join(sections), "utf-8")
         environ = {**os.environ, "IAT_SECRET": self.secret}
@@ -80,11 +83,17 @@ class Stage:
             f"{self.ports.url}{AGENTS}/{LINKED.name}{CARD}",
             *(folder, {**environ, ACCESS_KEY: access_key, SECRET_KEY: secret_key}),
         )
-        self._processes = (self.agents, self.gateway, self.linked)
+        self.roomed = ChildProcess(
+            "The agent in a chat room",
+            [*self.hub.command(files[ROOMED.name]), "--store", _store("lite", folder)],
+            f"{self.ports.url}{AGENTS}/{ROOMED.name}{CARD}",
+            *(folder, environ),
+        )
+        self._processes = (self.agents, self.gateway, self.linked, self.roomed)
 
     async def start(self) -> None:
         """Starts the agents, then the gateway, which reads their cards at once, and then the agent
-        that dials in."""
+        that dials in and the one that joins a room."""
         for each in self._processes:
             each.start()
             await each.wait_ready()

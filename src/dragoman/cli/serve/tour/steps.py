@@ -21,7 +21,7 @@ from dragoman.core.model import Message, State, Task
 from dragoman.net.http.mount_point import AGENTS
 
 from .call_table import CallRecord, CallTable
-from .dialects import LINKED, TourDialect, phone_name
+from .dialects import LINKED, ROOMED, TourDialect, phone_name
 from .stage import Stage
 
 
@@ -45,7 +45,8 @@ class Tour:
             f"them in another dialect"
         )
         self.console.print(
-            f"One more has dialled in over a XiaoYi link (process {self.stage.linked.pid})"
+            f"One more has dialled in over a XiaoYi link (process {self.stage.linked.pid}), and "
+            f"one lives in a chat room (process {self.stage.roomed.pid})"
         )
         steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
             (f"One question, from {agents} dialects to {agents} dialects, in ms", self.table),
@@ -155,6 +156,10 @@ class Tour:
         """Connects a caller of this dialect with the agent, through the gateway."""
         if caller is LINKED:
             yield await self.stage.phones.call(phone_name(agent))
+            return
+        if caller is ROOMED:
+            async with connect(self.stage.hub.address(phone_name(agent))) as found:
+                yield found
             return
         address = caller.address(self.stage.ports, agent.name)
         auth = SharedSecret(self.stage.secret, to=agent.name) if caller.secret else None

@@ -13,7 +13,7 @@ from dragoman.net.chat import ChatMessage
 from dragoman.store.interface import Store
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class HeardMessage(Struct, frozen=True, kw_only=True):
     """A message of somebody else."""
 
     chat: ChatMessage
@@ -64,7 +64,7 @@ def is_called(name: str, names: Iterable[str]) -> bool:
 
 
 def resident_for(
-    said: Said, residents: Sequence[Resident], *, needs_mention: bool
+    said: HeardMessage, residents: Sequence[Resident], *, needs_mention: bool
 ) -> Resident | None:
     """Returns the agent that a message is for, or None if it is for none of ours. Among several of
     one account, the first is meant if none is named, unless another has the skill."""
