@@ -34,6 +34,7 @@ NAMES = {
     "iat": "IAT HTTP",
     "iat-ws": "IAT WebSocket",
     "xiaoyi": "XiaoYi",
+    "lite": "A2A-Lite",
 }
 
 
@@ -69,6 +70,15 @@ LOSSES: tuple[Loss, ...] = (
         *("xiaoyi", "skill", "done_by", ANY),
         "XiaoYi cannot name a skill: every message is for the default skill of the agent, which "
         "chooses by what is said",
+    ),
+    Loss(
+        *("lite", "stream", "pieces", ["0 1 2 3 "]),
+        "A2A-Lite has no streams: a room hears of a result when it is whole",
+    ),
+    Loss(
+        *("lite", "failure", "reason", None),
+        "A2A-Lite has no metadata for the message of a task: it says why the task failed, without "
+        "the code of the reason",
     ),
 )
 
@@ -173,7 +183,10 @@ async def rejection(caller: RemoteAgent) -> Seen:
 async def resume(caller: RemoteAgent) -> Seen:
     async with caller.stream(*to("halves", "go"), skill="halves") as events:
         async for entry in events:
+            # Where there are no pieces, the agent says that it is in the middle.
             if isinstance(entry, Stamped) and isinstance(entry.event, ArtifactChunk):
+                break
+            if events.task is not None and events.task.status.message is not None:
                 break
         opened, cursor = _task(events.task), events.cursor
     await caller.send(*to("let-go", opened.context_id), skill="let-go", wait=True)
@@ -249,7 +262,9 @@ dialects has no words for something, which is told below; it is the same without
 
 Agents of XiaoYi dial in to the gateway, and agents behind it are called by phones over the links \
 of `[agents.NAME.xiaoyi]`. An agent that dials in has no such section, so where both sides speak \
-XiaoYi, a second gateway puts it on the phone.
+XiaoYi, a second gateway puts it on the phone. Agents of A2A-Lite are met in a room, and agents \
+behind the gateway are called in the rooms of `[channels.NAME]`. Here, too, a second gateway takes \
+an agent that has arrived by itself to a phone or a room.
 """
 
 

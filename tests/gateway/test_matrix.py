@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from dragoman.testing.served import served
 from gateway.behind import SECRET, Gateway, gateway, hosted, section, settings, worker
 from gateway.matrix import ANY, LOSSES, NAMES, PAGE, SCENARIOS, calling, expected, outcome, page
 from gateway.phones import ACCESS_KEY, Phones, dialled_in, store_with_keys
+from gateway.rooms import Rooms
 from ports import own_port
 
 FULL = bool(os.environ.get("DRAGOMAN_FULL"))
@@ -27,7 +28,9 @@ CELLS = [
     for number, front in enumerate(DIALECTS)
     for step in STEPS
 ]
-XIAOYI = "xiaoyi"
+XIAOYI, LITE = "xiaoyi", "lite"
+ARRIVALS = (XIAOYI, LITE)
+"""The dialects whose agents have no section at the gateway: they arrive by themselves."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +48,7 @@ def teller() -> Agent:
     @agent.skill("halves")
     async def halves(turn: Turn) -> AsyncIterator[str]:
         yield "first "
+        await turn.say("half of it")
         gates.setdefault("all", asyncio.Event())
         await gates["all"].wait()
         yield "second"
@@ -73,14 +77,15 @@ def teller() -> Agent:
 
 
 class Ways(NamedTuple):
-    """The agent, a gateway in front of it, their ports for gRPC, and the phones by the names of the
-    agents that they call."""
+    """The agent, a gateway in front of it, their ports for gRPC, and the phones and rooms in which
+    agents are called by their names."""
 
     url: str
     grpc_port: int
     door: Gateway
     door_grpc: int
     phones: Phones
+    rooms: Rooms
 
 
 def name_of(dialect: str) -> str:
@@ -89,36 +94,44 @@ def name_of(dialect: str) -> str:
 
 
 @asynccontextmanager
-async def ways(folder: Path, *phones_of: str) -> AsyncIterator[Ways]:
-    """One agent, and a gateway that has it once for each dialect behind. These agents are also
-    called by phones."""
+async def ways(
+    folder: Path, *, on_phones: Sequence[str] = (), in_rooms: Sequence[str] = ()
+) -> AsyncIterator[Ways]:
+    """One agent, and a gateway that has it once for each dialect behind. Some agents are also
+    called by phones, and some in rooms."""
     port, door_port = own_port(), own_port()
     behind = settings(folder, name="worker", grpc_port=port)
     store = await store_with_keys(folder, name_of(XIAOYI))
-    in_front = settings(folder, grpc_port=door_port, store=store)
+    arrivals = [name_of(each) for each in ARRIVALS]
     async with AsyncExitStack() as stack:
-        phones = Phones(stack, phones_of)
+        phones, rooms = Phones(stack, on_phones), Rooms()
         url = await stack.enter_async_context(served(teller(), behind))
         sections = {
             name_of(each): section(folder, url, each, port) | phones.link(name_of(each))
             for each in DIALECTS
-            if each != XIAOYI
+            if each not in ARRIVALS
         }
+        channels = rooms.meeting() | rooms.of(name for name in in_rooms if name in sections)
+        in_front = settings(folder, grpc_port=door_port, store=store, channels=channels)
         door = await stack.enter_async_context(gateway(sections, in_front))
         for each in DIALECTS:
-            if each != XIAOYI:
+            if each not in ARRIVALS:
                 assert door.upstream(name_of(each)).dialect == each
         await stack.enter_async_context(dialled_in(folder, door, teller(), name_of(XIAOYI)))
-        if name_of(XIAOYI) in phones_of:
-            # An agent that dials in has no section here: another gateway puts it on the phone.
-            name = name_of(XIAOYI)
-            relayed = {name: {"url": door.at(name)} | phones.link(name)}
-            await stack.enter_async_context(gateway(relayed, settings(folder)))
-        if "worker" in phones_of:
-            own = settings(folder, agents=hosted({"worker": phones.link("worker")}))
+        await stack.enter_async_context(rooms.met(folder, door, teller(), name_of(LITE)))
+        # Another gateway takes the agents that arrived to phones and rooms.
+        taken = [name for name in arrivals if name in (*on_phones, *in_rooms)]
+        if taken:
+            relayed = {name: {"url": door.at(name)} | phones.link(name) for name in taken}
+            channels = rooms.of(name for name in in_rooms if name in taken)
+            own = settings(folder, channels=channels)
+            await stack.enter_async_context(gateway(relayed, own))
+        if "worker" in (*on_phones, *in_rooms):
+            agents = hosted({"worker": phones.link("worker")})
+            own = settings(folder, agents=agents, channels=rooms.of(("worker",)))
             await stack.enter_async_context(served(teller(), own))
         await phones.connected()
-        yield Ways(url, port, door, door_port, phones)
+        yield Ways(url, port, door, door_port, phones, rooms)
 
 
 def wrong(found: dict[tuple[str, ...], Any]) -> list[str]:
@@ -131,13 +144,16 @@ def wrong(found: dict[tuple[str, ...], Any]) -> list[str]:
 
 async def test_each_dialect_alone_loses_what_is_declared(tmp_path: Path) -> None:
     found: dict[tuple[str, ...], Any] = {}
-    async with ways(tmp_path, "worker") as (url, port, _, _, phones):
+    async with ways(tmp_path, on_phones=["worker"], in_rooms=["worker"]) as way:
         for dialect in DIALECTS:
-            async with (
-                phones.call("worker")
-                if dialect == XIAOYI
-                else calling(url, dialect, to="worker", grpc_port=port)
-            ) as caller:
+            match dialect:
+                case "xiaoyi":
+                    call = way.phones.call("worker")
+                case "lite":
+                    call = way.rooms.call("worker")
+                case _:
+                    call = calling(way.url, dialect, to="worker", grpc_port=way.grpc_port)
+            async with call as caller:
                 for scenario in SCENARIOS:
                     found[scenario, dialect] = await outcome(scenario, caller)
     assert wrong(found) == [], "\n".join(wrong(found))
@@ -148,14 +164,19 @@ async def test_every_dialect_in_front_of_every_dialect(
 ) -> None:
     found: dict[tuple[str, ...], Any] = {}
     on_phones = [name_of(back) for front, back in CELLS if front == XIAOYI]
-    async with ways(tmp_path, *on_phones) as (_, _, door, door_grpc, phones):
+    in_rooms = [name_of(back) for front, back in CELLS if front == LITE]
+    async with ways(tmp_path, on_phones=on_phones, in_rooms=in_rooms) as way:
         for front, back in CELLS:
             name = name_of(back)
-            async with (
-                phones.call(name)
-                if front == XIAOYI
-                else calling(door.at(name), front, agent=name, to=name, grpc_port=door_grpc)
-            ) as caller:
+            match front:
+                case "xiaoyi":
+                    call = way.phones.call(name)
+                case "lite":
+                    call = way.rooms.call(name)
+                case _:
+                    at, port = way.door.at(name), way.door_grpc
+                    call = calling(at, front, agent=name, to=name, grpc_port=port)
+            async with call as caller:
                 for scenario in SCENARIOS:
                     found[scenario, front, back] = await outcome(scenario, caller)
     with capsys.disabled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import httpx2
@@ -137,6 +138,21 @@ def test_no_file_is_told_with_the_smallest_one(home: Path) -> None:
     ended = dragoman("gateway", cwd=home)
     assert ended.returncode == 2
     assert "There is no file dragoman.toml. Write one:" in ended.stderr
+
+
+@pytest.mark.parametrize("settings", [None, "[server]\nallow_private = true\n"])
+def test_a_gateway_needs_no_agents_if_others_may_dial_in(home: Path, settings: str | None) -> None:
+    if settings is not None:
+        (home / "dragoman.toml").write_text(settings)
+    made = dragoman("xiaoyi", "keys", "add", "--agent-id", "ag-1", "--json", cwd=home)
+    assert made.returncode == 0, made.stderr
+    with serving(cwd=home, command="gateway") as server:
+        assert httpx2.get(f"{server.url}/agents", timeout=60).json() == {"agents": []}
+        refused = httpx2.get(f"{server.url}/openclaw/v1/ws/link", timeout=60)
+        assert refused.status_code == 401
+    access_key = json.loads(made.stdout)["ak"]
+    assert dragoman("xiaoyi", "keys", "revoke", access_key, cwd=home).returncode == 0
+    assert dragoman("gateway", cwd=home).returncode == 2
 
 
 def test_a_gateway_starts_and_serves_although_an_agent_is_away(home: Path) -> None:

@@ -154,7 +154,7 @@ async def test_agents_of_three_dialects_are_offered_together(
                 said.append(text(await mcp.call_tool(name, {argument: "Ada"})))
             assert said == [
                 "Alpha (a2a-1.0) greets Ada",
-                "Beta (a2a-1.0) greets Ada",
+                "Beta (a2a-1.0-grpc) greets Ada",
                 "Gamma (iat) greets Ada",
             ]
             for number, name in enumerate(("alpha", "gamma")):

@@ -24,8 +24,12 @@ from dragoman.security.rate_limits import Meter
 from dragoman.settings import Rates, Settings
 from dragoman.store import open_store
 from dragoman.store.clock import wall_clock
+from dragoman.store.interface import AdminFilter
+from dragoman.xiaoyi import owed_answers
 from dragoman.xiaoyi.agent_links import AgentLinks
+from dragoman.xiaoyi.answers import SentMarks
 from dragoman.xiaoyi.outbound_link import LinkEnded, LinkRefused, LinkServer, SigningKeys
+from dragoman.xiaoyi.owed_answers import OwedAnswers
 from waiting import until
 from xiaoyi.phone import AGENT, AK, SK, PhoneServer, phone_server, text_of
 
@@ -285,6 +289,34 @@ async def test_a_clear_ends_the_running_task_drops_the_route_and_begins_the_cont
         assert "se-1" not in links.session_routes
         await phone.ask("where", "tk-2")
         assert text_of(await phone.final("tk-2")).startswith("se-1~1 ")
+
+
+async def test_after_a_restart_only_open_answers_are_read_however_many_were_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owed_answers, "PAGE", 3)
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with phone_server() as phone:
+        async with linked(phone, url=url):
+            for number in range(8):
+                await phone.ask("hello", f"tk-{number}")
+                await phone.final(f"tk-{number}")
+            store = open_store(url)
+            await store.open()
+            every = await store.find_in_all_scopes(AdminFilter(), 99)
+            marks = SentMarks(store.sessions, AGENT, wall_clock)
+            for row in every:
+                await until(lambda row=row: marks.has("sent", row.task_id, ""))
+        # The last answer was lost: the mark of another agent does not count for it.
+        others = SentMarks(store.sessions, "another", wall_clock)
+        owed = OwedAnswers(store, "Phone agent", "xiaoyi", marks)
+        assert [row async for row in owed.rows(wall_clock())] == []
+        owed = OwedAnswers(store, "Phone agent", "xiaoyi", others)
+        assert {row.task_id async for row in owed.rows(wall_clock())} == {
+            row.task_id for row in every
+        }
+        assert [row async for row in owed.rows(wall_clock() + 2 * 24 * 3600 * 1000)] == []
+        await store.close()
 
 
 async def test_a_cleared_session_stays_cleared_after_a_restart(tmp_path: Path) -> None:

@@ -311,6 +311,43 @@ async def test_a_server_with_one_agent_lets_others_dial_in_beside_it(tmp_path: P
                 pass
 
 
+async def test_agents_beside_a_single_agent_are_listed_and_on_its_grpc_port() -> None:
+    async with asyncio.timeout(240), serving({"": desk("hi")}) as running:
+        key, secret = await running.app.service(LinkService).ring.add([AGENT])
+        door = Gateway(running, key.access_key, secret)
+        grpc = f"a2a+grpc://127.0.0.1:{running.app.ports['grpc']}"
+        async with httpx2.AsyncClient(timeout=60) as http:
+            for path in ("/agents", "/.well-known/ai-catalog.json"):
+                assert (await http.get(f"{door.url}{path}")).status_code == 404
+            async with dialled_in(door):
+                assert list(await door.listed()) == [AGENT]
+                entry = (await http.get(f"{door.url}/agents/{AGENT}")).json()
+                assert (entry["source"], entry["health"]) == ("link", "up")
+                card = f"{door.url}/agents/{AGENT}/.well-known/agent-card.json"
+                shown = (await http.get(card, headers={"A2A-Version": "1.0"})).json()
+                assert any(
+                    each["protocolBinding"] == "GRPC" and each.get("tenant") == AGENT
+                    for each in shown["supportedInterfaces"]
+                )
+                for where, text in ((f"{grpc}/agents/{AGENT}", "you!"), (grpc, "hi you")):
+                    async with connect(where, dialect="a2a-1.0-grpc") as agent:
+                        assert (await agent.send("you")).text == text
+            await door.appears(health="offline")
+            async with connect(grpc, dialect="a2a-1.0-grpc") as agent:
+                assert (await agent.send("you")).text == "hi you"
+
+
+async def test_an_agent_that_dialled_in_is_up_and_offline_without_a_registry_too() -> None:
+    async with asyncio.timeout(240), serving() as running:
+        key, secret = await running.app.service(LinkService).ring.add([AGENT])
+        door = Gateway(running, key.access_key, secret)
+        async with dialled_in(door):
+            listed = await door.listed()
+            assert (listed[AGENT]["health"], listed[AGENT]["source"]) == ("up", "link")
+            assert "health" not in listed["alpha"]
+        await door.appears(health="offline")
+
+
 async def test_a_task_goes_on_when_its_agent_was_away_for_long() -> None:
     requests: list[dict[str, Any]] = []
 

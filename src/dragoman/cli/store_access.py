@@ -56,6 +56,15 @@ def opened(url: str | None, work: Callable[[Store], Awaitable[R]], *, create: bo
     return asyncio.run(main())
 
 
+def has_link_keys(place: str) -> bool:
+    """Returns whether agents may dial in to the server of this store, because it has keys."""
+    try:
+        keys = opened(place, lambda kept: kept.link_keys.all())
+    except ConfigError:
+        return False  # there is no such store yet, or its server has to open it to say why not
+    return any(not each.revoked_at for each in keys)
+
+
 def shown_time(millis: int) -> str:
     """Returns a time for people, or an empty text for none."""
     if not millis:

@@ -6,6 +6,7 @@ import hashlib
 
 from dragoman.core.model import AnyPart, Message, Role, Text
 from dragoman.core.task_names import LONGEST
+from dragoman.dialects.lite.parts import parts_in
 
 from .answers import Origin
 from .heard_message import HeardMessage
@@ -39,7 +40,7 @@ def message_in(
     said: HeardMessage, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
 ) -> Message:
     """Returns the message to an agent that somebody said in a room."""
-    texts: list[AnyPart] = [Text(text)] if text or not parts else []
+    texts = parts_in(text) or (() if parts else (Text(""),))
     return Message(
         message_id=message_key(said)[:32],
         role=Role.USER,

@@ -11,8 +11,10 @@ import msgspec
 from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.model import Json
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
+from dragoman.net.http.card_endpoint import HTML, PAGE_HEADERS, is_browser
 from dragoman.net.http.forwarded import typed_base
 from dragoman.net.http.mount_point import AGENTS
+from dragoman.net.http.router import no_route
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
 
@@ -37,19 +39,48 @@ class AgentList:
     """Lists the agents whose cards the caller may read, in the order of their names."""
 
     def __init__(
-        self, mounts: Mapping[str, AgentMount], index: AgentIndex, access: ServerAccess
+        self,
+        mounts: Mapping[str, AgentMount],
+        index: AgentIndex,
+        access: ServerAccess,
+        *,
+        empty: bool = True,
     ) -> None:
-        self._mounts, self._index, self._access = mounts, index, access
+        """Unless it may be `empty`, there is no list while there are no agents on it."""
+        self._mounts, self._index, self._access, self._empty = mounts, index, access, empty
         self.about: About = lambda name: {}
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Returns the routes of the list."""
         pages: dict[str, Handler] = {
-            AGENTS: self.page,
-            f"{AGENTS}/": self.page,
-            CATALOG: self.catalog,
+            AGENTS: self._if_any(self.page),
+            f"{AGENTS}/": self._if_any(self.page),
+            CATALOG: self._if_any(self.catalog),
         }
-        return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
+        found = {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
+        found["/"] = dict.fromkeys(("GET", "HEAD", "POST"), self.root)
+        return found
+
+    @policy(Policy.OPEN)  # as for the list
+    async def root(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends browsers the list. For other clients there is nothing at this address."""
+        if scope["method"] != "POST" and is_browser(headers_in(scope["headers"])):
+            await self.page(scope, receive, send)
+        else:
+            await no_route(scope, receive, send, None)
+
+    def _if_any(self, page: Handler) -> Handler:
+        if self._empty:
+            return page
+
+        @policy(Policy.OPEN)  # as both pages
+        async def found(scope: Scope, receive: Receive, send: Send) -> None:
+            if len(self._index):
+                await page(scope, receive, send)
+            else:
+                await answer(send, 404, b'{"error":"not_found"}', head=scope["method"] == "HEAD")
+
+        return found
 
     @policy(Policy.OPEN)  # it applies the policy of each card itself
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +100,12 @@ class AgentList:
         told: dict[str, Json] = {"agents": [self._entry(each, scope, headers) for each in found]}
         if more:
             told["nextPageToken"] = found[-1].name
+        if is_browser(headers):
+            from dragoman.net.http.agent_page import agents_page
+
+            body = agents_page(told["agents"], told.get("nextPageToken", ""))
+            await answer(send, 200, body, HTML, (*HEADERS, *PAGE_HEADERS), head=head)
+            return
         await answer(send, 200, msgspec.json.encode(told), extra=HEADERS, head=head)
 
     @policy(Policy.OPEN)  # the same

@@ -34,8 +34,10 @@ class AgentRouter(Router):
     mounts: dict[str, AgentMount]
     """The agents by their names; the only one of a server may have none."""
     index: AgentIndex
-    """The index of the agents by the content of their cards, on a server for several."""
+    """The index of the listed agents by the content of their cards."""
     listed: AgentList | None
+    """The list of the agents, on a server for several; beside the only agent of a server, that of
+    the agents that dialled in."""
     _shared: Shared
     _pool: EnginePool | None
     _check: Callable[[Agent], None] | None
@@ -147,9 +149,8 @@ class AgentRouter(Router):
         host, tenant = mount.naming.host, mount.naming.tenant
         if host:
             self._shared.hosts.add(host)
-        if self.listed is not None:
-            page = self.listed.entry_of(mount.name)
-            mount.routes["/"] = {**mount.routes.get("/", {}), "GET": page, "HEAD": page}
+        if self.listed is not None and mount.mount_point.path:
+            mount.add_page(self.listed.entry_of(mount.name))
             if self._registration is not None:
                 unregister = self._registration.unregister
                 mount.routes["/"] = {**mount.routes["/"], "DELETE": unregister}
@@ -159,8 +160,6 @@ class AgentRouter(Router):
             self.reindex(mount.name)
             for service in self._shared.services:
                 service.add_agent(mount.name, mount.server, host, tenant)
-        elif mount.mount_point.path:
-            self.mount(mount.name, mount.router)
         elif mount.name:
             self.mount(mount.name, mount.router)  # beside the root, where the only agent is
 

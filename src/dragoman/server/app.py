@@ -41,6 +41,8 @@ from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
 from .services.factories import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
+from .workers import current_worker
+from .workers.siblings import Siblings
 
 if TYPE_CHECKING:
     from dragoman.store import Store
@@ -80,6 +82,10 @@ class App(AgentRouter):
         not be served here. `registers` creates agents from the entries in the registry of the
         store, which are served too; without it there is no registry. `policy` may refuse calls,
         like the rules of the settings."""
+        if settings.tracing.enabled:
+            from dragoman.observability import tracing
+
+            tracing.set_up(settings.tracing)
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
@@ -146,6 +152,10 @@ class App(AgentRouter):
             shared.opened.streams,
             lambda: (figures for service in self.services for figures in service.metrics()),
         )
+        if (worker := current_worker()) is not None:
+            siblings = Siblings(worker, status.own_figures)
+            status.others = siblings.figures
+            shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
         for service in shared.services:
@@ -154,6 +164,7 @@ class App(AgentRouter):
         self.index = AgentIndex()
         """The index of the agents by the content of their cards, on a server for several."""
         self.listed: AgentList | None = None
+        self._is_online: Callable[[str], bool] = lambda name: True
         self.registry: Registry | None = None
         self._registration: RegistrationEndpoints | None = None
         patterns: dict[str, Callable[[str], bool]] = {}
@@ -164,6 +175,7 @@ class App(AgentRouter):
             if registers is not None and pool is not None:
                 self.registry = Registry(pool.store.registry, self, registers)
                 self.listed.about = self._about
+                self._is_online = self.registry.is_online
                 self._registration = RegistrationEndpoints(
                     self.registry, access, self.server, settings
                 )
@@ -180,6 +192,9 @@ class App(AgentRouter):
                 links = link_service(self, shared, pool.store, self.registry)
                 if links is not None:
                     shared.services.append(links)
+                    if self.registry is None:
+                        self.listed.about = links.agents.dial_ins.about
+                        self._is_online = links.agents.dial_ins.is_online
                 self._add_rooms(pool.store)
             for service in shared.services:
                 routes |= service.routes()
@@ -196,7 +211,10 @@ class App(AgentRouter):
                 links = link_service(self, shared, only.peer.store, None)
                 if links is not None:
                     shared.services.append(links)
-                    routes |= links.routes()
+                    self._own_access = ServerAccess(settings, shared.meter)
+                    self.listed = AgentList(self.mounts, self.index, self._own_access, empty=False)
+                    self.listed.about = links.agents.dial_ins.about
+                    routes |= {**links.routes(), **self.listed.routes()}
                 self._add_rooms(only.peer.store)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
@@ -235,9 +253,6 @@ class App(AgentRouter):
             return known
         seen = {"lastSeen": at} if (at := last_seen(mount.agent)) else {}
         return {**known, **seen, "health": health_of(mount.agent).value}
-
-    def _is_online(self, name: str) -> bool:
-        return self.registry is None or self.registry.is_online(name)
 
     def _tenants(self) -> Iterator[ServerContext]:
         """Returns the agents that have a tenant."""

@@ -168,7 +168,10 @@ def wipe(said: Input) -> Input:
 
 def matches(row: Row, which: AdminFilter) -> bool:
     """Returns whether a task is one of those that the operator asks for."""
-    named = ("tenant", "principal", "context_id", "task_id", "agent")
-    return all(getattr(which, name) in (None, getattr(row, name)) for name in named) and (
-        which.ended_before is None or (row.final and row.status_at < which.ended_before)
+    named = ("tenant", "principal", "context_id", "task_id", "agent", "dialect")
+    before, since = which.ended_before, which.active_since
+    return (
+        all(getattr(which, name) in (None, getattr(row, name)) for name in named)
+        and (before is None or (row.final and row.status_at < before))
+        and (since is None or not row.final or row.status_at >= since)
     )

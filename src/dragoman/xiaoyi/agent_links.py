@@ -30,7 +30,7 @@ from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
 from dragoman.security.rate_limits import Meter
-from dragoman.store.interface import AdminFilter, Store
+from dragoman.store.interface import Store
 from dragoman.store.sent_marks import OWED, SentMarks
 from dragoman.store.sessions import SessionStore
 
@@ -38,6 +38,7 @@ from .answers import KEEP_ALIVE, LinkAnswer, round_of
 from .link_figures import LinkReporter, families
 from .media import MediaReceiver
 from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
+from .owed_answers import OwedAnswers
 from .session_routes import SessionRoutes
 
 log = Logger("xiaoyi")
@@ -47,8 +48,6 @@ MOST_ANSWERS = 1_000
 """The maximum number of concurrent answers."""
 MOST_HEARD = 10_000
 """The number of requests that are recognised when they arrive again."""
-MOST_OWED = 100_000
-"""The maximum number of tasks that are examined after a restart."""
 TASK = "taskId"
 """The metadata key of a message that answers a question under another name of the task."""
 
@@ -358,17 +357,18 @@ class AgentLinks(Service):
         """Continues the answers that an earlier process has not sent."""
         if self._store is None:
             return
-        which = AdminFilter(agent=self._kept_as)
+        now = self._clock()
         prefix = self._context("").principal
-        rows = await self._store.find_in_all_scopes(which, MOST_OWED)
-        for row in rows:
+        owed = OwedAnswers(self._store, self._kept_as, DIALECT, self._marks)
+        async for row in owed.rows(now):
             session = row.principal.removeprefix(prefix)
-            if row.dialect != DIALECT or session == row.principal:
+            if session == row.principal:
                 continue
             if row.state in WAITING:
                 self._waiting.setdefault(session, row.task_id)
-            late = row.state in FINAL | WAITING and self._clock() - row.status_at > OWED
-            if not late and not any(each.task_id == row.task_id for each in self._answers):
+                if now - row.status_at > OWED:
+                    continue
+            if not any(each.task_id == row.task_id for each in self._answers):
                 with suppress(DragomanError):
                     await self._resume_answer(session, row.task_id)
 

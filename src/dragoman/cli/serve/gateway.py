@@ -28,7 +28,7 @@ from dragoman.server.serve import run, shown
 from dragoman.settings import Settings
 
 from ..json_output import show
-from ..store_access import AsJson
+from ..store_access import AsJson, has_link_keys
 from .gateway_status import status
 from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
 from .settings_watch import SettingsWatch
@@ -81,6 +81,7 @@ def serve(
 
     Each `[agents.NAME]` has a `url`, in any dialect, or a `file`. It is served at /agents/NAME in
     every dialect, or at / if it is the only one. With an IAT secret, sub-agents register at /iat.
+    With keys for XiaoYi links in the store, agents dial in, and no other agent is needed.
     """
     flags = {
         "host": host,
@@ -104,7 +105,10 @@ def serve(
         several=several,
         registers=registered(settings) if registers else None,
         beside=SettingsWatch(
-            path, partial(_settings, path, flags, registry=bool(registry)), settings, agents
+            path,
+            partial(_settings, path, flags, registry=bool(registry) or not agents),
+            settings,
+            agents,
         ).run
         if watch
         else None,
@@ -163,7 +167,12 @@ def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
 def _loaded(
     file: Path | None, flags: Mapping[str, object], *, registry: bool = False
 ) -> tuple[Settings, Mapping[str, Agent]]:
-    settings = _settings(file or Path(config.FILE), flags, registry=registry)
+    path = file or Path(config.FILE)
+    if path.is_file() or file is None:
+        settings = config.load(flags, os.environ, path if path.is_file() else None)
+        if not settings.agents and has_link_keys(settings.server.store):
+            return settings, {}  # all agents dial in
+    settings = _settings(path, flags, registry=registry)
     return settings, by_name(load_agents((), settings), several=registry)
 
 

@@ -11,11 +11,13 @@ from typing import Any
 from dragoman.agent import Agent
 from dragoman.core.errors import DragomanError, Forbidden, PeerUnreachable
 from dragoman.core.log import Logger
+from dragoman.core.model import Json
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import UpstreamLimits
+from dragoman.store.clock import wall_clock
 from dragoman.store.registry import Source
 
-from ..registry import Mounts, Registry
+from ..registry import OFFLINE_NAME, Mounts, Registry, health_of, last_seen
 from ..upstream_agent import UpstreamAgent
 from ..upstream_connections import ConnectedAgent
 from ..upstream_pool import RETRY_AFTER, UpstreamPool
@@ -61,6 +63,7 @@ class _DialIn:
         """Held while the agent is mounted or removed."""
         self.agent: UpstreamAgent | None = None
         self.online = True
+        self.left_at = 0
         self.removal: asyncio.TimerHandle | None = None
 
 
@@ -113,12 +116,27 @@ class DialIns:
         known = self._known.get(name)
         if known is None:
             return
-        known.online = False
+        known.online, known.left_at = False, wall_clock()
         loop = asyncio.get_running_loop()
         known.removal = loop.call_later(
             self._offline, lambda: self._work.spawn(self._remove(name, known))
         )
         self._work.spawn(self._note_offline(name, known))
+
+    def is_online(self, name: str) -> bool:
+        """Returns whether nothing is known that keeps an agent from answering."""
+        known = self._known.get(name)
+        return known is None or known.online
+
+    def about(self, name: str) -> dict[str, Json]:
+        """Returns what a list without a registry tells of an agent that came by itself; nothing
+        for others."""
+        known = self._known.get(name)
+        if known is None or known.agent is None:
+            return {}
+        health = health_of(known.agent).value if known.online else OFFLINE_NAME
+        seen = last_seen(known.agent) if known.online else known.left_at
+        return {"source": Source.LINK.value, "health": health, "lastSeen": seen}
 
     async def close(self) -> None:
         """Follows nobody any more. The agents stay until the server stops them."""

@@ -24,9 +24,11 @@ quarter of a millisecond."""
 class AgentRoutes:
     """The agents of a port, by their names, hosts and tenants."""
 
-    def __init__(self, nobody: Driver) -> None:
-        """`nobody` answers the calls that name no agent."""
+    def __init__(self, nobody: Driver, *, is_agent: bool = False) -> None:
+        """`nobody` answers the calls that name no agent. It may be the agent beside which the
+        others are served, whose callers are known here too."""
         self._nobody = nobody
+        self._own = [nobody.server.recognizes] if is_agent else []
         self._agents: dict[str, tuple[Driver, Driver]] = {}
         self._by_host: dict[str, str] = {}
         self._by_tenant: dict[str, str] = {}
@@ -53,7 +55,8 @@ class AgentRoutes:
         """Raises `Unauthenticated` unless at least one of the agents knows the caller."""
         if self._recognizers is None:
             # Agents with the same schemes are asked once, those that admit everyone first of all.
-            kinds = dict.fromkeys(driver.server.recognizes for driver, _ in self._agents.values())
+            others = (driver.server.recognizes for driver, _ in self._agents.values())
+            kinds = dict.fromkeys((*self._own, *others))
             self._recognizers = sorted(kinds, key=lambda each: not each.everyone)
         for count, recognizes in enumerate(self._recognizers, 1):
             if await recognizes(headers, target, certificate):

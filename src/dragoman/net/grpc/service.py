@@ -18,7 +18,6 @@ from ..server_context import ServerContext
 from ..service import Service
 
 if TYPE_CHECKING:
-    from .agent_routes import AgentRoutes
     from .server import GrpcServer
 
 INSTALL = "pip install 'dragoman[grpc]'"
@@ -79,9 +78,10 @@ class GrpcService(Service):
         self._server = GrpcServer(
             *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
             several=self._several,
+            shared=server.workers > 1,
         )
         for name, agent in self._agents.items():
-            self._routes(self._server).add(name, *agent)
+            self._server.routes.add(name, *agent)
         self.port = self._server.port
 
     async def start(self) -> None:
@@ -103,17 +103,13 @@ class GrpcService(Service):
         """Answers calls that name this agent, from now on."""
         self._agents[name] = server, host, tenant
         if self._server is not None:
-            self._routes(self._server).add(name, server, host, tenant)
+            self._server.routes.add(name, server, host, tenant)
 
     def remove_agent(self, name: str) -> None:
         """Answers no more calls that name this agent."""
         self._agents.pop(name, None)
-        if self._server is not None:
-            self._routes(self._server).remove(name)
-
-    def _routes(self, server: GrpcServer) -> AgentRoutes:
-        assert server.agents is not None  # noqa: S101  only a server for several is told of agents
-        return server.agents
+        if self._server is not None and self._server.agents is not None:
+            self._server.agents.remove(name)
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
         """Returns the interfaces for the card, once the port is bound. One of several agents is

@@ -66,7 +66,8 @@ class GuestMounts:
         await self._app.remove_agent(name, guest=True)
 
     def reindex(self, name: str) -> None:
-        """Does nothing: there is no list of the agents."""
+        """Updates the list of the agents."""
+        self._app.reindex(name)
 
 
 class LinkService(Service):

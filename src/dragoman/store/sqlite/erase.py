@@ -7,11 +7,28 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from dragoman.core.lifecycle import FINAL
+
 from ..interface import AdminFilter
 from ..task_row import Row
 from . import statements as sql
 
-_NAMED = ("tenant", "principal", "task_id", "agent")
+_NAMED = ("tenant", "principal", "task_id", "agent", "dialect")
+# Every part of this has an index. Unfinished tasks are found by the callers that have any; those
+# that no list shows are held by a worker, due, or wait for a time.
+_ACTIVE = """task_id IN (
+  SELECT task_id FROM task WHERE ended > 0 AND ended IN (1, 2) AND agent IN ({agents})
+    AND status_at >= ?
+  UNION ALL SELECT task_id FROM tally CROSS JOIN task USING (agent, tenant, principal)
+    WHERE agent IN ({agents}) AND n > 0
+    AND tally.state NOT IN ({final})
+    AND hidden = 0 AND ended = 0
+  UNION ALL SELECT task_id FROM task WHERE worker <> ''
+  UNION ALL SELECT task_id FROM task WHERE runnable = 1
+  UNION ALL SELECT task_id FROM task WHERE expires_at > 0
+) AND (ended = 0 OR status_at >= ?)"""
+_FINAL = ", ".join(f"'{each.value}'" for each in FINAL)
+_AGENTS = "SELECT DISTINCT agent FROM tally"
 _STATE = "SELECT task_id, hidden, agent, tenant, principal, state FROM task WHERE task_id = ?"
 
 
@@ -23,6 +40,10 @@ def find_in_all_scopes(db: sqlite3.Connection, which: AdminFilter, limit: int) -
     if which.context_id is not None:
         tests.append(sql.IN_CONTEXT)
         values += [which.context_id] * 3
+    if which.active_since is not None:
+        agents, named = ("?", [which.agent]) if which.agent is not None else (_AGENTS, [])
+        tests.append(_ACTIVE.format(agents=agents, final=_FINAL))
+        values += [*named, which.active_since, *named, which.active_since]
     if which.ended_before is not None:
         tests.append("ended > 0 AND status_at < ?")
         values.append(which.ended_before)

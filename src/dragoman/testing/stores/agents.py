@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -174,6 +175,48 @@ class AgentTests(StoreTests):
             assert _names(await fixture.store.find_in_all_scopes(AdminFilter(), 9)) == [
                 f"{ANOTHER}-ended"
             ]
+
+    async def test_an_operator_finds_what_is_unfinished_or_ended_lately(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.fixture(tmp_path) as fixture:
+
+            async def found(**which: Any) -> list[str]:
+                rows = await fixture.store.find_in_all_scopes(AdminFilter(**which), 99)
+                return sorted(row.task_id for row in rows)
+
+            early = await fixture.open_task("ended-early")
+            await fixture.end(early)
+            await fixture.create(fixture.draft("brief-early", end=State.COMPLETED))
+            await fixture.open_task("held")
+            forever = await fixture.open_task("waits-forever")
+            await fixture.ask(forever)
+            await fixture.store.release(forever.claim, runnable=False)
+            waiting = await fixture.open_task("waits")
+            await fixture.ask(waiting, expires_at=fixture.clock.now + DAY)
+            await fixture.store.release(waiting.claim, runnable=False)
+            due = await fixture.open_task("due")
+            await fixture.store.release(due.claim, runnable=True)
+            await self._hide(fixture, "hidden", end=None)
+            fixture.clock.tick(1_000)
+            since = fixture.clock.now
+            other = await fixture.open_task("other-late", scope=ALICE_WITH_ANOTHER)
+            await fixture.end(other)
+            late = await fixture.open_task("ended-late")
+            await fixture.end(late)
+            await fixture.create(fixture.draft("brief-late", end=State.COMPLETED))
+            if self.durable:
+                await fixture.reopen()
+            unfinished = ["due", "held", "hidden", "waits", "waits-forever"]
+            lately = ["brief-late", "ended-late"]
+            assert await found(agent=AGENT, active_since=since) == sorted(unfinished + lately)
+            assert await found(agent=AGENT, active_since=since + 1) == unfinished
+            assert await found(active_since=since) == sorted([*unfinished, *lately, "other-late"])
+            window = {"active_since": since, "ended_before": since + 1}
+            assert await found(agent=AGENT, **window) == lately
+            assert await found(agent=AGENT, active_since=since, dialect="none") == []
+            dialect = (await fixture.store.row(ALICE, "held")).dialect
+            assert "held" in await found(agent=AGENT, active_since=since, dialect=dialect)
 
     async def test_agents_deliver_only_their_own_webhooks(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
