@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
+DOCS_READY := $(VENV)/.docs-ready
 # More workers than two cores have: tests wait more than they work (a third of a core each), though
 # they start processes that work too. tests/conftest.py orders the files.
 TOGETHER := --dist loadfile --no-loadscope-reorder
@@ -16,7 +17,7 @@ MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, a clock that jumps, and a chat server. RUNLEVEL=1 keeps them from
 # being started.
 DEBIAN := nginx-light haproxy libfaketime ngircd
-.PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
+.PHONY: help setup demo test test-quick test-full check fmt bench proto docs debian clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -50,7 +51,7 @@ test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with smal
 test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts
 	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
 
-test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
+test-full: check .peers/.ready-all $(DOCS_READY) debian ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
@@ -65,6 +66,14 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 
 proto: $(READY) ## Make the gRPC descriptors anew from proto/*.proto
 	@$(BIN)/python proto/generate.py
+
+# Only those who build the site need its generator.
+$(DOCS_READY): docs/requirements.lock $(READY)
+	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -r docs/requirements.lock
+	@touch $@
+
+docs: $(DOCS_READY) ## Build the site from docs/, with a search and an API reference, in build/docs/html
+	@$(BIN)/python docs/site_builder.py build/docs
 
 debian: ## Install what the tests use of Debian's, if this machine lets us
 	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \
