@@ -35,6 +35,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
     installed."""
     store: str = "sqlite:///dragoman.db"
+    bell: str = ""
+    """How processes on one PostgreSQL tell each other of changes: nats://HOST, the URL of a direct
+    connection to PostgreSQL, or `off`; empty: through the store's own database."""
     audit: str = ""
     """The file in which every call is recorded: the caller, the agent, the operation and how it
     ended. Empty: none."""
