@@ -32,6 +32,7 @@ from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import ConfigError
 from dragoman.settings.chat import (
     ChannelSettings,
+    DiscordSettings,
     IrcSettings,
     LoopbackSettings,
     MatrixSettings,
@@ -137,6 +138,10 @@ def _telegram_address(parts: SplitResult, _: int) -> _Found:
     return TelegramSettings, {}, unquote(parts.netloc) or _room(parts)
 
 
+def _discord_address(parts: SplitResult, _: int) -> _Found:
+    return DiscordSettings, {}, unquote(parts.netloc) or _room(parts)
+
+
 def _stdio_address(parts: SplitResult, _: int) -> _Found:
     return StdioSettings, {}, unquote(parts.netloc) or _room(parts) or "room"
 
@@ -150,6 +155,7 @@ _SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {
     "matrix": _matrix_address,
     "matrix+http": partial(_matrix_address, scheme="http"),
     "telegram": _telegram_address,
+    "discord": _discord_address,
 }
 
 
@@ -177,6 +183,12 @@ def _telegram(settings: Any, cursor: Cursor | None) -> Channel:
     return TelegramChannel(settings, cursor)
 
 
+def _discord(settings: Any, cursor: Cursor | None) -> Channel:
+    from .discord_bot import DiscordChannel
+
+    return DiscordChannel(settings, cursor)
+
+
 def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
     from .stdio import StdioChannel
 
@@ -189,6 +201,7 @@ _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     IrcSettings: _irc,
     MatrixSettings: _matrix,
     TelegramSettings: _telegram,
+    DiscordSettings: _discord,
 }
 CHAT_SCHEMES = tuple(_SCHEMES)
 """The kinds of addresses of rooms."""
