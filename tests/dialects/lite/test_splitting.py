@@ -15,7 +15,7 @@ from dragoman.dialects.lite import splitting
 from dragoman.dialects.lite.splitting import Joiner, TextLimit, split, split_text
 from dragoman.dialects.lite.wire import LiteMessage, escape, parse
 
-often = settings(max_examples=count(60, 250, 3000))
+often = settings(max_examples=count(60, 250, 1000))
 long_bodies = st.lists(
     st.sampled_from([*strategies.LIKE_MARKERS, "x" * 150, "\\", "\\\\", "长" * 70, "👩‍🚀", "word "])
     | strategies.texts,
