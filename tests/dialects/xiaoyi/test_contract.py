@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contract.test_errors import EVERY
@@ -281,6 +281,7 @@ def test_what_comes_after_the_end_is_ignored() -> None:
 
 
 @given(body=st.binary(max_size=60) | mangled())
+@example(body=b'{"\x80jsonrpc": "2.0", "id": 7, "method": "tasks/send"}')
 @often
 def test_both_sides_eat_anything(body: bytes) -> None:
     callee, caller = XiaoYiCallee(), XiaoYiCaller()

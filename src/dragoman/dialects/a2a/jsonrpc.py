@@ -66,14 +66,15 @@ class RpcCallee(A2ACallee):
     """The callee's side of one JSON-RPC exchange."""
 
     _version: Version = V0_3
-    _request: tuple[RpcMethod, Struct, AnyOperation] | None = None
+    _request: tuple[RpcMethod, AnyOperation] | None = None
+    _tenant = ""
     _silent = _streams = False
     _wrong_type: DragomanError | None = None
 
     @property
     def tenant(self) -> str:
         """The tenant that the caller named in its params; only 1.0 has it."""
-        return getattr(self._request[1], "tenant", None) or "" if self._request else ""
+        return self._tenant
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Yields one `Call` or one `Fault`."""
@@ -114,7 +115,9 @@ class RpcCallee(A2ACallee):
             # The message of msgspec adds that null is allowed too, which is true for most optional
             # members but does not help anyone.
             return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
-        self._request = method, params, op
+        # The params are not kept: they hold the files of a message once more, in base64.
+        self._request = method, op
+        self._tenant = getattr(params, "tenant", None) or ""
         return (Call(id, op, method.stream, silent),)
 
     def _find_own(self, name: str, header: str | None) -> tuple[Version, RpcMethod] | None:
@@ -155,7 +158,7 @@ class RpcCallee(A2ACallee):
     def _answer(self, answer: Result) -> Frame:
         if self._silent or self._request is None:
             return NO_CONTENT
-        method, _, op = self._request
+        method, op = self._request
         result = method.result_out(answer.value, op)
         return Frame(jsonrpc.encode(jsonrpc.ResultOut(answer.id, result)), "", NOTHING, 200)
 

@@ -53,7 +53,8 @@ class RestCallee(A2ACallee):
 
     _binding: Binding = REST_1_0
     _version = REST_1_0.version
-    _request: tuple[RpcMethod, object, AnyOperation] | None = None
+    _request: tuple[RpcMethod, AnyOperation] | None = None
+    _params_to_note: object = None
     _tenant = ""
     _refusal: tuple[DragomanError, int, Mapping[str, str]] | None = None
     """What only HTTP has a status for, that status, and the headers it asks for."""
@@ -81,7 +82,9 @@ class RestCallee(A2ACallee):
             return (Fault(None, BadParams(str(exc).replace(" | null`", "`"))),)
         except (msgspec.DecodeError, RecursionError) as exc:
             return (Fault(None, Unparseable(str(exc))),)
-        self._request = method, params, op
+        # Params hold the files of a message once more, in base64: they are kept only to be noted.
+        self._request = method, op
+        self._params_to_note = params if method.notes is not None else None
         return (Call(None, op, method.stream),)
 
     def _find_route(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
@@ -147,7 +150,7 @@ class RestCallee(A2ACallee):
         """Returns how the last request was interpreted where it was ambiguous."""
         if self._request is None or self._request[0].notes is None:
             return ()
-        return self._request[0].notes(self._request[1])
+        return self._request[0].notes(self._params_to_note)
 
     @property
     def _answer_headers(self) -> Mapping[str, str]:
@@ -168,7 +171,7 @@ class RestCallee(A2ACallee):
     def _answer(self, answer: Result) -> Frame:
         if self._request is None:
             return Frame(EMPTY, "", self._answer_headers, 200)
-        method, _, op = self._request
+        method, op = self._request
         result = method.result_out(answer.value, op)
         # google.protobuf.Empty is an object; the result of a method of the agent's own stays
         # unchanged.

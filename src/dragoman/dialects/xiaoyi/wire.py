@@ -309,7 +309,7 @@ def id_in(body: bytes) -> Id:
     """Returns the id of a request that cannot be read otherwise, if it has one."""
     try:
         found = msgspec.json.decode(_read_raw(body).get("id", b"null"))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if type(found) in (str, int, float) else None
 

@@ -81,6 +81,7 @@ class HttpEndpoint:
                 exchange.identify(Frame(body, target, headers))
                 raise
             signal = await exchange.receive(Frame(body, target, headers), certificate)
+            body = b""  # a large one would stay in memory until the call is answered
             if driver.admission is not None:
                 server.recognized.add(_address(scope))
             if exchange.echo:

@@ -100,7 +100,9 @@ class RequestBody:
                 if have > most:
                     raise _unrecognized(limits) if stranger else TooLarge(limit=str(most))
                 if ended:
-                    return b"".join(parts)
+                    whole_body = b"".join(parts)
+                    parts.clear()  # or they would stay in memory until the call is answered
+                    return whole_body
                 now = loop.time()
         except asyncio.CancelledError:
             if not deadlines.late(task):

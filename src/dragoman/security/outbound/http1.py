@@ -30,6 +30,10 @@ class OutgoingRequest(NamedTuple):
     idle: float | None
 
 
+LARGE = 65_536
+"""The size of a body above which a second write costs less than a copy."""
+
+
 class Http1Connection:
     """A connection that carries one exchange at a time."""
 
@@ -44,7 +48,12 @@ class Http1Connection:
         """Sends a request, and returns the status and the headers of the response."""
         parser = self._parser
         # A body that the other side does not want is no reason to wait: its answer may say why.
-        self.stream.send(_head(request) + request.body)
+        head, body = _head(request), request.body
+        if len(body) > LARGE:
+            self.stream.send(head)
+            self.stream.send(body)
+        else:
+            self.stream.send(head + body)
         self._idle = request.idle
         parser.expect(request.method)
         while (found := parser.head()) is None:
