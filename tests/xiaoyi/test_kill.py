@@ -99,7 +99,7 @@ class Home:
 
             async def reached() -> Any:
                 try:
-                    return await stack.enter_async_context(connect(address, dialect="a2a-1.0"))
+                    return await stack.enter_async_context(connect(address))
                 except Exception:  # whatever it is: the agent has not dialled in yet
                     return None
 
