@@ -5,7 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
+# A dot every two seconds, until the command that follows has ended.
+DOTS = while sleep 2; do printf .; done & dots=$$!; trap "kill $$dots; echo" EXIT;
 COMPILED := $(VENV)/.compiled
+DOCS_READY := $(VENV)/.docs-ready
 # More workers than two cores have: tests wait more than they work (a third of a core each), though
 # they start processes that work too. tests/conftest.py orders the files.
 TOGETHER := --dist loadfile --no-loadscope-reorder
@@ -16,7 +20,7 @@ MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, a clock that jumps, and a chat server. RUNLEVEL=1 keeps them from
 # being started.
 DEBIAN := nginx-light haproxy libfaketime ngircd
-.PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
+.PHONY: help setup demo test test-quick test-full check fmt bench proto docs debian clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -26,12 +30,19 @@ $(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check pip==26.3
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check pip==26.3
+	@touch $@
+
+# What serving and calling agents needs; not what checks and tests need.
+$(RUNS): pyproject.toml requirements.lock | $(MADE)
+	@echo "Installing what agents need to run ..."
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check --no-compile -c requirements.lock -e '.[grpc]'
 	@touch $@
 
 # What is imported is compiled then, which is less than everything.
 $(READY): pyproject.toml requirements.lock | $(MADE)
-	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -r requirements.lock
+	@echo "Installing what the checks and tests need, too ..."
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check --no-compile -r requirements.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -41,7 +52,7 @@ $(COMPILED): $(READY)
 
 setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-demo: $(READY) ## Start agents in every dialect and a gateway, and show them talking
+demo: $(RUNS) ## Start agents in every dialect and a gateway, and show them talking
 	@$(BIN)/dragoman demo
 
 test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with small counts
@@ -50,7 +61,7 @@ test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with smal
 test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts
 	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
 
-test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
+test-full: check .peers/.ready-all $(DOCS_READY) debian ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
@@ -65,6 +76,14 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 
 proto: $(READY) ## Make the gRPC descriptors anew from proto/*.proto
 	@$(BIN)/python proto/generate.py
+
+# Only those who build the site need its generator.
+$(DOCS_READY): docs/requirements.lock $(READY)
+	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -r docs/requirements.lock
+	@touch $@
+
+docs: $(DOCS_READY) ## Build the site from docs/, with a search and an API reference, in build/docs/html
+	@$(BIN)/python docs/site_builder.py build/docs
 
 debian: ## Install what the tests use of Debian's, if this machine lets us
 	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \

@@ -39,6 +39,7 @@ from dragoman.gateway.upstream_pool import UpstreamPool
 from dragoman.observability.metrics import AgentFigures, Metrics, exposition
 from dragoman.settings import NAMED, PolicyRule, Settings
 from dragoman.testing import Client
+from dragoman.xiaoyi.link_figures import families
 from pages import DOCS, READMES, ROOT, Block, blocks, name
 
 RUN = [page for page in pages.PAGES if any(block.run for block in blocks(page, "python"))]
@@ -228,7 +229,7 @@ def test_every_flag_is_told(one: str, tmp_path: Path) -> None:
     flags = set(re.findall(r"--[a-z][a-z-]+", shown)) - ({"--help"} if one else set())
     assert sorted(flag for flag in flags if flag not in told) == []
     if not one:
-        listed = re.findall(r"^│ (\w+) ", shown, re.M)
+        listed = re.findall(r"^  ([a-z]+) +[A-Z]", shown, re.M)
         assert sorted(listed) == sorted(COMMANDS)
         for other in listed:
             assert f"`dragoman {other}" in told
@@ -317,7 +318,7 @@ async def test_every_metric_is_told() -> None:
     own = msgspec.structs.replace(Settings().server, store="memory:")
     app = create_app(Agent("a", description="a"), Settings(server=own))
     files = app.service(FilesService)
-    more = (*GatewayStatus(lambda: [upstream]).metrics(), *files.metrics())
+    more = (*GatewayStatus(lambda: [upstream]).metrics(), *files.metrics(), *families(()))
     figures = [AgentFigures("", Metrics(), {}, None)]
     text = exposition(figures, streams=0, blocked=0, more=more).decode()
     kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", text))

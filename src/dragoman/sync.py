@@ -106,9 +106,14 @@ class SyncSender:
         self._loop = loop
         self._target = target
 
-    def send(self, *what: object, **about: Any) -> Task | Message:
-        """Sends a message. Returns the task when it finishes or asks back, or the direct reply."""
+    def send(self, *what: object, **about: Any) -> Task:
+        """Sends a message. Returns the task when it finishes or asks back; a direct reply is a
+        completed task without an id."""
         return self._loop.run(self._target.send(*what, **about))
+
+    def ask(self, *what: object, **about: Any) -> Task | Message:
+        """Sends a message like `send`, but returns a direct reply as the message that it is."""
+        return self._loop.run(self._target.ask(*what, **about))
 
     def stream(self, *what: object, **about: Any) -> SyncEvents:
         """Sends a message and returns every event of its task as it comes."""
@@ -158,6 +163,16 @@ class SyncAgent(SyncSender):
     def dialect(self) -> str:
         """The dialect in use."""
         return self._agent.dialect
+
+    def stream_text(self, *what: object, **about: Any) -> Iterator[str]:
+        """Sends a message and yields the text of the answer as it arrives."""
+        pieces = self._agent.stream_text(*what, **about)
+
+        async def step() -> str | None:
+            return await anext(pieces, None)
+
+        while (piece := self._loop.run(step())) is not None:
+            yield piece
 
     def watch(self, task: Task | str, cursor: int | None = None) -> SyncEvents:
         """Yields the current task and its later events, or the events after a cursor."""

@@ -62,6 +62,23 @@ def test_a_pipe_gets_the_result_and_nothing_else(server: Served, tmp_path: Path)
         assert (done.returncode, done.stdout, done.stderr) == (0, "HELLO\n", "")
 
 
+def test_headers_go_along(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(
+        AGENT.replace("return turn.text.upper()", "return str(dict(turn.caller.headers))")
+    )
+    (tmp_path / "dragoman.toml").write_text('[server]\ncaller_headers = ["x-team"]\n')
+    with serving("agent.py", "--store", "memory:", cwd=tmp_path) as found:
+        for command in (("send", found.url, "x"), ("chat", found.url), ("card", found.url)):
+            header = ("--header", "X-Team: {TEAM}")
+            done = dragoman(*command, *header, cwd=tmp_path, TEAM="red")
+            assert done.returncode == 0, done.stderr
+            if command[0] == "send":
+                assert done.stdout == "{'x-team': 'red'}\n"
+            missing = dragoman(*command, *header, cwd=tmp_path)
+            assert missing.returncode == 2
+            assert "the variable TEAM, which is not set" in missing.stderr
+
+
 def test_what_others_say_commands_no_terminal(server: Served, tmp_path: Path) -> None:
     done = dragoman("send", server.url, "x", "--skill", "rude", cwd=tmp_path)
     assert done.stdout == "before]0;owned[2Jafter\n"
@@ -339,7 +356,7 @@ def test_help_imports_no_command() -> None:
     loaded = set(done.stderr.split())
     assert "dragoman.cli" in loaded
     assert not {name for name in loaded if name.startswith("dragoman.cli.")}
-    heavy = ("dragoman.client", "dragoman.app", "granian", "grpc", "joserfc", "httpcore2")
+    heavy = ("dragoman.agent", "msgspec", "cyclopts", "rich", "asyncio", "importlib.metadata")
     assert [name for name in heavy if name in loaded] == []
 
 

@@ -149,7 +149,7 @@ async def test_methods_of_its_own(agent: RemoteAgent) -> None:
 
 
 async def test_a_direct_reply(agent: RemoteAgent) -> None:
-    answer = await agent.send("hi", skill="greet")
+    answer = await agent.ask("hi", skill="greet")
     if agent.dialect in OLD:
         assert isinstance(answer, Task)
         return

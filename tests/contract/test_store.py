@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dragoman.store import Store, open_store
 from dragoman.testing.stores import HandClock, StoreContract
+from postgres import server_url, store_url
 
 
 class TestMemory(StoreContract):
@@ -23,3 +26,12 @@ class TestSqlite(StoreContract):
 class TestFile(StoreContract):
     async def make(self, folder: Path, clock: HandClock) -> Store:
         return open_store(f"file://{folder}/tasks", clock=clock)
+
+
+class TestPostgres(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _server(self) -> None:
+        server_url()  # before a test starts another process that uses it
+
+    async def make(self, folder: Path, clock: HandClock) -> Store:
+        return open_store(store_url(folder), clock=clock)

@@ -41,6 +41,8 @@ class Server:
         self.ledger = folder / "ledger"
         self.gate = folder / "gate"
         self.fenced = folder / "fenced"
+        self.environ: dict[str, str] = {}
+        """Variables of its own."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,6 +60,9 @@ class Server:
             "CRASH_LEDGER": str(self.ledger),
             "CRASH_GATE": str(self.gate),
             "CRASH_FENCED": str(self.fenced),
+            # Processes on PostgreSQL share a key; those on files make one beside the store.
+            **({"DRAGOMAN_SECRET_KEY": "k" * 32} if self.store.startswith("postgres") else {}),
+            **self.environ,
         }
         with self.log_path.open("ab") as log:
             log.write(b"--- life %d\n" % self.lives)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from counts import FULL
 from engine.harness import Clock, EngineHarness
+from postgres import store_url
 
 
-@pytest.fixture(params=["memory", "sqlite", "file"])
+@pytest.fixture(params=["memory", "sqlite", "file", *(["postgres"] if FULL else [])])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home for tasks, one of each kind."""
     return EngineHarness(url_of(request.param, tmp_path))
@@ -27,10 +29,10 @@ def memory() -> EngineHarness:
     return EngineHarness("memory:")
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> EngineHarness:
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home for several engines at once."""
-    return EngineHarness(url_of("sqlite", tmp_path))
+    return EngineHarness(url_of(request.param, tmp_path))
 
 
 @pytest.fixture
@@ -41,6 +43,8 @@ def clock() -> Clock:
 
 def url_of(kind: str, folder: Path) -> str:
     """The URL of a fresh store of a kind."""
+    if kind == "postgres":
+        return store_url(folder)
     return {
         "memory": "memory:",
         "sqlite": f"sqlite:///{folder}/tasks.db",

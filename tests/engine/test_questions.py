@@ -578,9 +578,7 @@ async def _parked_here(client: Client, task_id: str, here: bool) -> bool:
 # Credentials.
 
 
-async def test_words_that_came_sealed_as_a_task_ends_are_kept(
-    shared: EngineHarness, tmp_path: Path
-) -> None:
+async def test_words_that_came_sealed_as_a_task_ends_are_kept(tmp_path: Path) -> None:
     """Said while credentials were asked for, but after they were given: they are plain words."""
     agent = Agent("Bank")
 
@@ -589,7 +587,7 @@ async def test_words_that_came_sealed_as_a_task_ends_are_kept(
         await turn.need_auth({"basic": {}}, {"bank": "B"})
         return "paid"
 
-    store = Slow(shared.store())
+    store = Slow(EngineHarness(f"sqlite:///{tmp_path}/tasks.db").store())
     async with Client(agent, store=store) as client:
         task = await client.send("pay")
         store.hold_back("inputs")

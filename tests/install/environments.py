@@ -32,7 +32,9 @@ SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
 def extras() -> list[str]:
     """The extras a user may ask for, `all` first; what developers need is not among them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    named = [name for name in project["optional-dependencies"] if name not in ("all", "dev")]
+    named = [
+        name for name in project["optional-dependencies"] if name not in ("all", "dev", "docs")
+    ]
     return ["all", *named]
 
 

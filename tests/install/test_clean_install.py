@@ -12,10 +12,14 @@ from install.environments import OWN, Environment, build_wheel, install, kinds, 
 from pages import READMES, blocks
 
 pytestmark = pytest.mark.slow
-GRPC = {"grpc", "grpc_health", "google"}
-"""What only the extra `grpc` brings."""
-MCP = {"mcp", "httpx2"}
-"""What only the extra `mcp` brings."""
+BRINGS = {
+    "grpc": {"grpc", "grpc_health", "google"},
+    "irc": {"irc"},
+    "mcp": {"mcp", "httpx2"},
+}
+"""What only one extra brings, of what modules import at once."""
+FRAMEWORKS = {"agents", "crewai", "google", "google.adk", "langchain_core", "pydantic_ai"}
+"""What the adapters are for, which no extra brings."""
 TESTS = {"pytest"}
 """What `dragoman.testing.stores` asks for: its reader has tests, and so a pytest."""
 TOKEN = "a-token-to-know"
@@ -86,8 +90,10 @@ def served(empty: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def allowed(extra: str) -> set[str]:
     """The packages that may be missing where this extra was asked for."""
-    without = {"": GRPC | MCP, "grpc": MCP, "mcp": GRPC}
-    return TESTS | without.get(extra, set())
+    missing = TESTS | FRAMEWORKS
+    if extra != "all":
+        missing |= set().union(*(brought for name, brought in BRINGS.items() if name != extra))
+    return missing
 
 
 def test_nothing_is_missing(empty: Environment, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dragoman.store import Store, open_store
 from dragoman.store.interface import Claim, Existing, Filter, Idempotency, Input, Record, Unheard
 from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, said
+from postgres import store_url
 
 LEASE = 1000
 WORKERS = ("w1", "w2", "w3")
@@ -390,12 +391,24 @@ class SqliteMachine(Machine):
     durable = True
 
 
+class PostgresMachine(Machine):
+    durable = True
+
+    async def _make(self, folder: Path, clock: HandClock) -> Store:
+        return open_store(store_url(folder), clock=clock)
+
+
 class FileMachine(Machine):
     url = "file://{folder}/tasks"
     durable = True
 
 
-for machine, examples in ((Machine, 40), (SqliteMachine, 15), (FileMachine, 15)):
+for machine, examples in (
+    (Machine, 40),
+    (SqliteMachine, 15),
+    (FileMachine, 15),
+    (PostgresMachine, 9),
+):
     machine.TestCase.settings = settings(
         max_examples=count(examples // 3, examples, examples * 40),
         stateful_step_count=80 if FULL else 30,
@@ -406,3 +419,4 @@ for machine, examples in ((Machine, 40), (SqliteMachine, 15), (FileMachine, 15))
 TestMemory = Machine.TestCase
 TestSqlite = SqliteMachine.TestCase
 TestFile = FileMachine.TestCase
+TestPostgres = PostgresMachine.TestCase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, assert_type
 
 from msgspec import Struct
@@ -40,6 +41,7 @@ from dragoman import (
     file,
     sync,
 )
+from dragoman.auth import ApiKeys, Known, Secret
 from dragoman.client import Events, RemoteAgent
 from dragoman.client.auth import CardAuth
 from dragoman.core.model import AnyPart, File
@@ -223,7 +225,16 @@ async def remote() -> None:
     async with connect("https://agent.example.com", auth="token", prefer=["GRPC"]) as far:
         assert_type(far, RemoteAgent)
         answer = await far.send("Kyoto", Path("x.csv"), {"days": 3}, skill="plan", wait=False)
-        assert_type(answer, Task | Message)
+        assert_type(answer, Task)
+        assert_type(answer.text, str)
+        assert_type(answer.files, tuple[File, ...])
+        days: int = answer.data["days"]
+        await far.answer(answer, f"{days} days")
+        await far.cancel(answer)
+        await far.send("Kyoto", skil="plan")  # type: ignore[call-arg]  # misspelt
+        assert_type(await far.ask("Kyoto"), Task | Message)
+        async for text in far.stream_text("Kyoto", skill="plan"):
+            assert_type(text, str)
         events = far.stream("hi")
         assert_type(events, Events)
         async for event in events:
@@ -232,7 +243,7 @@ async def remote() -> None:
         assert_type(await far.get("t"), Task)
         assert_type(await far.call(GetTask(task_id="t"), ANYONE), Task)
         talk = far.conversation()
-        assert_type(await talk.send("hi"), Task | Message)
+        assert_type(await talk.send("hi"), Task)
         assert_type(await far.save(await far.get("t"), "folder"), list[Path])
         peer: Peer = far
         del peer
@@ -240,7 +251,7 @@ async def remote() -> None:
 
 def blocking() -> None:
     with sync.connect("https://agent.example.com") as far:
-        assert_type(far.send("hi"), Task | Message)
+        assert_type(far.send("hi"), Task)
         for event in far.stream("hi"):
             assert_type(event, Stamped | Message)
 
@@ -248,3 +259,28 @@ def blocking() -> None:
 async def with_the_users_own_credentials() -> None:
     async with connect("https://agent.example.com", auth=CardAuth(), trust=Trust("require")):
         pass
+
+
+def serves() -> None:
+    agent.serve(port=0, store="memory:", log_level="debug", on_start=print)
+    agent.serve(prot=1)  # type: ignore[call-arg]  # misspelt
+
+
+guarded = Agent(
+    "Desk", auth={"keys": ApiKeys(callers={"ada": Known(secret=Secret(env="ADAS_KEY"))})}
+)
+
+
+@guarded.lifespan
+async def life(state: SimpleNamespace) -> AsyncGenerator[dict[str, int], None]:
+    yield {"number": 1}
+
+
+@guarded.on_start
+async def start() -> None: ...
+
+
+@guarded.skill("count")
+async def counted(turn: Turn) -> str:
+    number: int = turn.state.number
+    return f"{number} {turn.caller.headers['accept-language']}"

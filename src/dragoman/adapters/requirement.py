@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dragoman.core.errors import ConfigError
-
 
 @contextmanager
 def requires(package: str) -> Iterator[None]:
@@ -14,6 +12,7 @@ def requires(package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise ConfigError(
-            f"{exc.name} is missing, which this adapter needs: pip install {package}"
-        ) from exc
+        raise ModuleNotFoundError(
+            f"{exc.name} is missing, which this adapter needs: pip install {package}",
+            name=exc.name,
+        ) from None

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ from dragoman.workspace import Space, space_of
 from .lifespan import LifespanHooks
 from .parameters import Params
 from .remote_calls import StartedCall
+from .serve_options import ServeOptions
 from .skill import Shape, Skill
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -359,25 +360,27 @@ class Agent:
         anything, if the task can be canceled by connecting to its address."""
         return False
 
-    def serve(self, **options: Any) -> None:
+    def serve(self, **options: Unpack[ServeOptions]) -> None:
         """Serves the agent in every dialect until Ctrl-C. The options are those of `dragoman
         serve`."""
         from dragoman.server.serve import serve  # the one import from a higher layer, for brevity
 
         serve(self, **options)
 
-    def join(self, host: str, **options: Any) -> None:
+    def join(self, host: str, /, **options: Unpack[ServeOptions]) -> None:
         """Registers with an IAT host and works for it until Ctrl-C. It registers again by itself
         when the connection breaks.
 
         A host at `ws://` or `wss://` calls us over the WebSocket that we open, one at `http://` or
         `https://` at our own address. The options are those of `serve`; any free port is used."""
-        self.serve(iat_host=host, **{"port": 0, "grpc": False, **options})
+        options = {"port": 0, "grpc": False, **options, "iat_host": host}
+        self.serve(**options)
 
     def link(self, agent_id: str, *servers: str, pin: str = "", **options: Any) -> None:
         """Dials XiaoYi and works for its phones until Ctrl-C, without a port; options as above, and
         the keys of `[agents.NAME.xiaoyi]` that begin with `media`."""
         media = {key: options.pop(key) for key in [*options] if key.startswith("media")}
-        self.serve(
-            xiaoyi={"agent_id": agent_id, "servers": servers, "pin": pin, **media}, **options
-        )
+        from dragoman.server.serve import serve
+
+        about = {"agent_id": agent_id, "servers": servers, "pin": pin, **media}
+        serve(self, xiaoyi=about, **options)

@@ -6,9 +6,8 @@ import hashlib
 
 from dragoman.core.errors import AgentError, DragomanError
 from dragoman.core.model import File, Json, Message
-from dragoman.core.questions import first_data
 
-from .parts import files_in, json_of
+from .parts import json_of
 
 
 class Rejected(AgentError):
@@ -51,7 +50,7 @@ class Answer(str):
     @classmethod
     def of(cls, message: Message, value: Json = None) -> Answer:
         """Makes the answer that a message holds. `value` is the answer as data, if there is any."""
-        data = value if value is not None else first_data(message.parts)
+        data = value if value is not None else message.data
         text = message.text or (data if isinstance(data, str) else "")
         answer = cls(text)
         answer.message, answer.data = message, data
@@ -60,7 +59,7 @@ class Answer(str):
     @property
     def files(self) -> tuple[File, ...]:
         """Returns the files that came with the answer."""
-        return files_in(self.message.parts)
+        return self.message.files
 
 
 def approval_name(name: str, details: Json) -> str:

@@ -8,9 +8,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.core.card import Tool
-from dragoman.core.model import AnyPart, File, Json, Text
+from dragoman.core.model import AnyPart, File, Json, Text, files_in
 
-from .parts import files_in, json_of
+from .parts import json_of
 from .remote_calls import TurnAccess, name_of
 from .steps import run_step
 

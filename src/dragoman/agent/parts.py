@@ -4,14 +4,13 @@ other classes of data, and lists."""
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 
 import msgspec
 
 from dragoman.core.errors import AgentMisbehaved
-from dragoman.core.model import AnyPart, Blob, Data, File, Json, Link, Part, Text
+from dragoman.core.model import AnyPart, Blob, Data, Json, Part, Text
 from dragoman.core.nesting import too_deep
 
 from .models import encode_model, is_model
@@ -28,11 +27,6 @@ def parts_of(value: object) -> tuple[AnyPart, ...]:
     if isinstance(value, list | tuple):
         return tuple(part for item in value for part in parts_of(item))
     return (_part(value),)
-
-
-def files_in(parts: Iterable[AnyPart]) -> tuple[File, ...]:
-    """Returns those of the parts that are files: `Blob` (carried along) or `Link` (elsewhere)."""
-    return tuple(part for part in parts if isinstance(part, Blob | Link))
 
 
 def _part(value: object) -> AnyPart:

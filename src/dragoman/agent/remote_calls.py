@@ -10,8 +10,8 @@ the remote tasks that have to be canceled too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,7 @@ from dragoman.core.card import Card
 from dragoman.core.errors import Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import FINAL
-from dragoman.core.model import Json, Message, Task
+from dragoman.core.model import Hook, Json, Message, State, Status, Task
 
 if TYPE_CHECKING:
     from .mcp_calls import McpClient
@@ -56,17 +56,59 @@ class CallResult(Struct, frozen=True, omit_defaults=True):
     value: Json = None
 
 
+class SendOptions(TypedDict, total=False):
+    """The options of a message to another agent."""
+
+    skill: str
+    """The id of the skill that is meant."""
+    task: Task | str
+    """The task that the message continues or answers."""
+    context_id: str
+    metadata: Mapping[str, Json]
+    references: Iterable[Task | str]
+    """Other tasks that the message refers to."""
+    accepts: Iterable[str]
+    """The media types that the caller can read."""
+    hook: Hook | str
+    """A webhook, or its address."""
+    message_id: str
+
+
+def as_task(answer: Task | Message) -> Task:
+    """Returns the task, or for a direct reply a completed task without an id that holds it."""
+    if isinstance(answer, Task):
+        return answer
+    done = Status(State.COMPLETED, message=answer)
+    return Task(id="", context_id=answer.context_id, status=done)
+
+
 class AgentClient(Protocol):
     """Another agent, as `turn.agent(address)` returns it: a client that is bound to this task."""
 
     async def card(self) -> Card:
         """Returns the card of the agent."""
 
-    async def send(
-        self, *what: object, pass_up: bool = False, key: str = "", **about: Any
+    async def ask(
+        self,
+        *what: object,
+        pass_up: bool = False,
+        key: str = "",
+        wait: bool = True,
+        **about: Unpack[SendOptions],
     ) -> Task | Message:
-        """Sends a message. Returns the task when it has finished or asks a question, or the agent's
-        direct reply.
+        """Sends a message like `send`, but returns a direct reply of the agent as the message that
+        it is."""
+
+    async def send(
+        self,
+        *what: object,
+        pass_up: bool = False,
+        key: str = "",
+        wait: bool = True,
+        **about: Unpack[SendOptions],
+    ) -> Task:
+        """Sends a message. Returns the task when it has finished or asks a question. A direct reply
+        of the agent is a completed task without an id.
 
         With `pass_up`, the questions of the agent are passed to our own caller, and the answers
         back to the agent. `key` is the name of the record; by default it consists of the address
@@ -74,7 +116,7 @@ class AgentClient(Protocol):
         """
 
     def stream(
-        self, *what: object, key: str = "", **about: Any
+        self, *what: object, key: str = "", **about: Unpack[SendOptions]
     ) -> AsyncIterator[Stamped | Message]:
         """Sends a message and yields every event. In a run that starts again it yields them from
         the first on."""

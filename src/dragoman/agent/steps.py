@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from dragoman import spans
 from dragoman.core.errors import AgentMisbehaved
 
 from .models import decode_model
@@ -26,12 +27,11 @@ async def run_step(
     raw = recorded = run.recorded(key)
     if raw is None:
         await run.begin()
-        if inspect.iscoroutinefunction(function):
-            value = await function(*args, **kw)
+        if spans.tracer is None:
+            value = await _call(function, *args, **kw)
         else:
-            value = await asyncio.to_thread(function, *args, **kw)
-            if inspect.isawaitable(value):
-                value = await value
+            with spans.tracer.span(f"step {name}", parent=spans.tracer.current()):
+                value = await _call(function, *args, **kw)
         raw = json_of(value, f"The result of step `{name}`")
     # The first run too gets what a replay would get. So a result that does not survive its own
     # encoding is noticed while the author tries the skill, and not after the first crash.
@@ -42,6 +42,13 @@ async def run_step(
     if recorded is None:
         await run.record(key, raw)
     return result
+
+
+async def _call(function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kw)
+    value = await asyncio.to_thread(function, *args, **kw)
+    return await value if inspect.isawaitable(value) else value
 
 
 def _result_type(function: Callable[..., Any]) -> Any:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, overload
 from dragoman.core.errors import AgentMisbehaved
 from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
 from dragoman.core.extensions import PROGRESS
-from dragoman.core.model import Artifact, Json, Message, Role, State, Text
-from dragoman.core.questions import decision_in, first_data, question_part
+from dragoman.core.model import Artifact, Json, Message, Role, State, Text, first_data
+from dragoman.core.questions import decision_in, question_part
 
 from .answers import Answer, Failed, Rejected, approval_name
 from .mcp_calls import McpClient

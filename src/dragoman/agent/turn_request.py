@@ -6,10 +6,8 @@ from types import SimpleNamespace
 
 from dragoman.core.model import AnyPart, File, Json, Message, Task
 from dragoman.core.peer import Context
-from dragoman.core.questions import first_data
 from dragoman.workspace import Workspace
 
-from .parts import files_in
 from .run_api import RunApi
 
 
@@ -39,12 +37,12 @@ class TurnRequest:
     @property
     def files(self) -> tuple[File, ...]:
         """Returns the files of the message: `Blob` with its content, or `Link` with an address."""
-        return files_in(self.parts)
+        return self.message.files
 
     @property
     def data(self) -> Json:
         """Returns the value of the first data part of the message, or None."""
-        return first_data(self.parts)
+        return self.message.data
 
     @property
     def history(self) -> tuple[Message, ...]:

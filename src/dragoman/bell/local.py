@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
@@ -32,6 +33,9 @@ class LocalBell:
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
+        self.on_wait: Callable[[str], None] | None = None
+        """Called when the first listener of a task begins to wait, if other processes have to be
+        asked to ring for it."""
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -40,7 +44,12 @@ class LocalBell:
     def listen(self, task_id: str) -> asyncio.Future[bool]:
         """Returns a future that becomes true at the next ring of this task."""
         future: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting.setdefault(task_id, set()).add(future)
+        waiting = self._waiting.get(task_id)
+        if waiting is None:
+            waiting = self._waiting[task_id] = set()
+            if self.on_wait is not None:
+                self.on_wait(task_id)
+        waiting.add(future)
         return future
 
     def hush(self, task_id: str, future: asyncio.Future[bool]) -> None:

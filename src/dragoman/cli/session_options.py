@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
@@ -55,6 +56,9 @@ Url = Annotated[
         "iat+http://, iat+ws://, a2a+grpc://."
     ),
 ]
+HEADER = Parameter(
+    alias="-H", help="Header of every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."
+)
 TaskId = Annotated[str, Parameter(help="Id of the task.")]
 
 
@@ -73,6 +77,7 @@ class ConnectionOptions:
         tuple[str, ...],
         Parameter(help="Another origin that may receive your credentials; repeatable."),
     ] = ()
+    header: Annotated[tuple[str, ...], HEADER] = ()
     to: Annotated[
         str,
         Parameter(help="Name of the agent that you share a secret with. [secret: IAT_SECRET]"),
@@ -125,6 +130,7 @@ async def agent_at(
             dialect=way.dialect or None,
             auth=_with_secret(auth, address, way),
             origins=others,
+            headers=headers_of(way.header),
             ca=way.ca or "",
             allow_private=way.allow_private,
             extensions=extensions,
@@ -133,6 +139,23 @@ async def agent_at(
         ) as agent,
     ):
         yield agent
+
+
+def headers_of(given: Sequence[str]) -> dict[str, str]:
+    """Reads headers of the form `Name: value`, with {VARIABLE} from the environment, so that no
+    secret is in a command."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, colon, value = text.partition(":")
+        if not colon or not re.fullmatch(r"[A-Za-z0-9-]+", name):
+            raise ConfigError(f"--header must be 'Name: value', not {name!r}.")
+        for variable in re.findall(r"\{(\w+)\}", value):
+            if variable not in os.environ:
+                raise ConfigError(
+                    f"--header {name} needs the variable {variable}, which is not set."
+                )
+        found[name] = re.sub(r"\{(\w+)\}", lambda one: os.environ[one[1]], value.strip())
+    return found
 
 
 def _with_secret(auth: Auth, address: str, way: ConnectionOptions) -> Auth:

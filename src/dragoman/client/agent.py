@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 from uuid import uuid4
 
 from msgspec.structs import replace
 
 from dragoman.agent.parts import builtins_of
+from dragoman.agent.remote_calls import SendOptions, as_task
 from dragoman.core import operations as ops
 from dragoman.core.card import Card
-from dragoman.core.errors import PeerMisbehaved, PeerRefused
-from dragoman.core.model import AnyPart, Hook, Json, Message, Role, State, Task
+from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.questions import answer_value
 from dragoman.files.download import Progress
 
 from .conversation import Conversation
-from .event_stream import Events
+from .event_stream import Events, result_parts, text_of
 from .failover import FailoverPeer
 from .files import Files, Source, parts_to_send
 from .limits import ClientLimits
@@ -89,17 +90,31 @@ class RemoteAgent:
         wait: bool = True,
         history_length: int | None = None,
         key: str = "",
-        **about: Any,
-    ) -> Task | Message:
-        """Sends a message, and returns the task when it ends or asks a question, or the agent's
-        direct reply.
+        **about: Unpack[SendOptions],
+    ) -> Task:
+        """Sends a message, and returns the task when it ends or asks a question. An agent that
+        replies directly, without a task, gives a completed task whose id is empty.
 
         `what` is any number of str, bytes, Path, dict, Part... With `wait=False` the task is
         returned at once. Options of the message are `skill=`, `task=` (continues it),
         `context_id=`, `metadata=`, `references=`, `accepts=` (media types), `hook=` (a webhook) and
         `message_id=`; `key=` is the idempotency key, by default a new one for every call.
         """
-        message, options = await self._message(what, about)
+        return as_task(
+            await self.ask(*what, wait=wait, history_length=history_length, key=key, **about)
+        )
+
+    async def ask(
+        self,
+        *what: object,
+        wait: bool = True,
+        history_length: int | None = None,
+        key: str = "",
+        **about: Unpack[SendOptions],
+    ) -> Task | Message:
+        """Sends a message like `send`, but returns a direct reply of the agent as the message that
+        it is."""
+        message, options = await self._message(what, {**about})
         op = ops.SendMessage(message=message, wait=wait, history_length=history_length, **options)
         return await self._remote.call(op, self._keyed(key or message.message_id))
 
@@ -109,7 +124,7 @@ class RemoteAgent:
     ) -> AsyncGenerator[Batch, None]: ...
 
     @overload
-    def stream(self, *what: object, key: str = "", **about: Any) -> Events: ...
+    def stream(self, *what: object, key: str = "", **about: Unpack[SendOptions]) -> Events: ...
 
     def stream(self, *what: Any, key: str = "", **about: Any) -> Any:
         """Sends a message and yields every event once and in order, even if the connection breaks.
@@ -123,6 +138,16 @@ class RemoteAgent:
             return op, self._keyed(key or message.message_id)
 
         return Events(self._remote, begin)
+
+    def stream_text(
+        self, *what: object, key: str = "", **about: Unpack[SendOptions]
+    ) -> AsyncGenerator[str, None]:
+        """Sends a message and yields the text of the answer as it arrives. It takes the arguments
+        of `send`.
+
+        A task that does not complete raises `PeerRefused` with its id and state in `public`.
+        """
+        return text_of(self.stream(*what, key=key, **about))
 
     async def begin(
         self, op: ops.Streamed, ctx: Context
@@ -147,7 +172,7 @@ class RemoteAgent:
         value = answer_value(value)
         if question:
             return await self.resolve(task, question, value)
-        answer = await self.send(value, task=task)
+        answer = await self.ask(value, task=task)
         if isinstance(answer, Message):
             raise PeerMisbehaved("The agent answered with a message about no task")
         return answer
@@ -176,7 +201,7 @@ class RemoteAgent:
         takes, gives = schemas_of(self.card, what)
         given = builtins_of(arguments)
         check_arguments(takes, given, what)
-        answer = await self.send(given, skill=what)
+        answer = await self.ask(given, skill=what)
         return fitting(gives, result_parts(answer, what), what)
 
     async def invoke(self, method: str, /, **params: Json) -> Json:
@@ -333,19 +358,7 @@ def _options(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id(task: Task | str) -> str:
-    return task.id if isinstance(task, Task) else task
-
-
-def result_parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
-    """Returns the result parts of a finished skill. Raises `PeerRefused` if it did not complete."""
-    if isinstance(answer, Message):
-        return answer.parts
-    if answer.state is not State.COMPLETED:
-        said = answer.status.message.text if answer.status.message else ""
-        raise PeerRefused(
-            f"{skill} is {answer.state.value}" + (f": {said}" if said else ""),
-            task_id=answer.id,
-            state=answer.state.value,
-        )
-    made = [part for artifact in answer.artifacts for part in artifact.parts]
-    return [*made, *answer.answer.parts] if answer.answer is not None else made
+    found = task.id if isinstance(task, Task) else task
+    if not found:
+        raise BadParams("There is no task: the agent replied directly", field="task")
+    return found

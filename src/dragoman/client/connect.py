@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from dragoman import spans
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
@@ -21,7 +22,7 @@ from .addresses import dialects_of, origins_of, paths_at, web_form
 from .agent import RemoteAgent
 from .cards import Cache, Finder, FoundCard, Trusts, introduced_card
 from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
-from .failover import FailoverPeer
+from .failover import FailoverPeer, TracedPeer
 from .files import Files
 from .limits import ClientLimits
 from .negotiation import choices, fits, sorted_by, transport, transports
@@ -37,6 +38,7 @@ async def connect(
     dialect: str | None = None,
     prefer: Sequence[str] = (),
     auth: Auth | str | Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
     origins: Sequence[str] = (),
     trust: Trusts | None = None,
     extensions: Sequence[str] = (),
@@ -62,7 +64,8 @@ async def connect(
     such as `a2a-0.3-rest`, a binding, or a version), and `prefer` lists those to try first.
 
     `auth` is a bearer token, headers, or an `Auth` such as `SharedSecret`. Credentials are sent to
-    the origin of `address` and to those in `origins` only. `trust` decides whether a card is
+    the origin of `address` and to those in `origins` only. So are `headers`, which go along with
+    every request. `trust` decides whether a card is
     trusted. `extensions` are activated in every call, such as `urn:dragoman:work:1`. Addresses on
     the card are called only if they are public or on the same host, or if `allow_private` is set;
     if `address` is on this machine, they may be on it too. The host of `address` must stay in the
@@ -81,7 +84,7 @@ async def connect(
     url = web_form(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
-    wallet = Wallet(auth_of(auth), origins_of(address, origins), own)
+    wallet = Wallet(auth_of(auth, headers), origins_of(address, origins), own)
     http = Http(
         limits,
         host=(typed.hostname or "").removesuffix("."),
@@ -102,7 +105,11 @@ async def connect(
             found, ways = await search.by_scheme(url, named, card, dialect or "", prefer)
         else:
             found, ways = await search.by_card(address, card, dialect or "", prefer)
-        remote = FailoverPeer(ways, found.card, limits, declared=found.declared)
+        if spans.tracer is None:
+            remote = FailoverPeer(ways, found.card, limits, declared=found.declared)
+        else:
+            remote = TracedPeer(ways, found.card, limits, declared=found.declared)
+            remote.tracer = spans.tracer
         changed = partial(search.changed, found) if found.raw else None
         yield RemoteAgent(remote, Files(http, wallet), found.url, extensions, changed)
     finally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
+from dragoman.agent.remote_calls import SendOptions, as_task
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Message, Task
 
@@ -13,10 +14,12 @@ from .event_stream import Events
 class Says(Protocol):
     """The part of an agent that a conversation uses."""
 
-    async def send(self, *what: object, **about: Any) -> Task | Message:
+    async def ask(
+        self, *what: object, wait: bool = True, key: str = "", **about: Unpack[SendOptions]
+    ) -> Task | Message:
         """Sends a message."""
 
-    def stream(self, *what: object, **about: Any) -> Events:
+    def stream(self, *what: object, key: str = "", **about: Unpack[SendOptions]) -> Events:
         """Sends a message and yields every event."""
 
     async def cancel(self, task: Task) -> Task:
@@ -39,13 +42,24 @@ class Conversation:
         """Whether the last task waits for an answer."""
         return self.task is not None and self.task.state in WAITING
 
-    async def send(self, *what: object, **about: Any) -> Task | Message:
+    async def send(
+        self, *what: object, wait: bool = True, key: str = "", **about: Unpack[SendOptions]
+    ) -> Task:
         """Sends the next message; it takes the arguments of `RemoteAgent.send`."""
-        return self._heard(await self._agent.send(*what, **self._about(about)))
+        return as_task(await self.ask(*what, wait=wait, key=key, **about))
 
-    def stream(self, *what: object, **about: Any) -> Events:
+    async def ask(
+        self, *what: object, wait: bool = True, key: str = "", **about: Unpack[SendOptions]
+    ) -> Task | Message:
+        """Sends the next message like `send`, but returns a direct reply as the message that it
+        is."""
+        return self._heard(
+            await self._agent.ask(*what, wait=wait, key=key, **self._about({**about}))
+        )
+
+    def stream(self, *what: object, key: str = "", **about: Unpack[SendOptions]) -> Events:
         """Sends the next message and yields every event."""
-        events = self._agent.stream(*what, **self._about(about))
+        events = self._agent.stream(*what, key=key, **self._about({**about}))
         events.on_end = self._heard
         return events
 

@@ -134,9 +134,34 @@ class SharedSecret:
         return self._beside.certificate(origin) if self._beside is not None else None
 
 
-def auth_of(given: Auth | str | Mapping[str, str] | None) -> Auth | None:
-    """Returns an `Auth` for the value of `connect(auth=)`."""
-    return Fixed(given) if isinstance(given, str | Mapping) else given
+class ExtraHeaders:
+    """Adds headers to the requests that go to the origins of the credentials, which `beside`
+    supplies."""
+
+    def __init__(self, headers: Mapping[str, str], beside: Auth | None = None) -> None:
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._beside = beside
+
+    async def credentials(
+        self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
+    ) -> Credentials:
+        """Returns the other credentials, with the headers."""
+        found = NONE
+        if self._beside is not None:
+            found = await self._beside.credentials(origin, card, required, refused=refused)
+        return replace(found, headers={**found.headers, **self._headers})
+
+    def certificate(self, origin: str) -> Certificate | None:
+        """Returns the certificate of the other credentials, if any."""
+        return self._beside.certificate(origin) if self._beside is not None else None
+
+
+def auth_of(
+    given: Auth | str | Mapping[str, str] | None, headers: Mapping[str, str] | None = None
+) -> Auth | None:
+    """Returns an `Auth` for the values of `connect(auth=, headers=)`."""
+    found = Fixed(given) if isinstance(given, str | Mapping) else given
+    return ExtraHeaders(headers, found) if headers else found
 
 
 def origin_of(url: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol
 
-from dragoman.core.errors import PeerMisbehaved
-from dragoman.core.events import Stamped
-from dragoman.core.model import Message, Task
+from dragoman.core.errors import PeerMisbehaved, PeerRefused
+from dragoman.core.events import ArtifactChunk, Stamped
+from dragoman.core.model import AnyPart, Message, State, Task
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import Batch, Context
 
@@ -104,3 +104,44 @@ class Events:
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
+
+
+async def text_of(events: Events) -> AsyncGenerator[str, None]:
+    """Yields the text of an answer as it arrives. Raises `PeerRefused` if the task does not
+    complete."""
+    told: dict[str, int] = {}
+    async with events:
+        async for entry in events:
+            if isinstance(entry, Message):
+                yield entry.text
+                return
+            if not isinstance(entry.event, ArtifactChunk):
+                continue
+            artifact, text = entry.event.artifact, entry.event.artifact.text
+            known = told.get(artifact.artifact_id, 0)
+            if not entry.event.append:  # a run that started again sends an artifact anew
+                text, length = text[known:], max(known, len(text))
+            else:
+                length = known + len(text)
+            told[artifact.artifact_id] = length
+            if text:
+                yield text
+        task = events.task
+    if task is not None:
+        result_parts(task, "The task")
+        if not any(told.values()) and task.text:
+            yield task.text
+
+
+def result_parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
+    """Returns the result parts of a finished skill. Raises `PeerRefused` if it did not complete."""
+    if isinstance(answer, Message):
+        return answer.parts
+    if answer.state is not State.COMPLETED:
+        said = answer.status.message.text if answer.status.message else ""
+        raise PeerRefused(
+            f"{skill} is {answer.state.value}" + (f": {said}" if said else ""),
+            task_id=answer.id,
+            state=answer.state.value,
+        )
+    return answer.parts

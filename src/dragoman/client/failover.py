@@ -42,6 +42,7 @@ from dragoman.core.operations import (
     Streamed,
 )
 from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.spans import Span, Tracer
 
 from .limits import ClientLimits
 from .resumable_stream import ALL_HISTORY, ResumableStream, first_connection
@@ -236,3 +237,72 @@ class FailoverPeer:
         """Closes all transports."""
         for transport in self._transports:
             await transport.close()
+
+
+class TracedPeer(FailoverPeer):
+    """A `FailoverPeer` that tells each call to a tracer, and the agent its span. `connect` makes
+    one if the process has a tracer."""
+
+    tracer: Tracer
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """Returns the result, or raises a `DragomanError`."""
+        with self.tracer.span(*self._about(op), parent=self._parent(ctx)) as span:
+            return await super().call(op, replace(ctx, trace=span.traceparent))
+
+    def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
+        """Returns a stream that survives broken connections, with its state."""
+        return _TracedStream(self, op, self.context(ctx))
+
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a stream, and the stream of all that follow."""
+        if not (self.numbered and self.streams):
+            return await super().begin(op, ctx)  # which follows the stream
+        span = self.begin_span(op, ctx)
+        try:
+            first, rest = await super().begin(op, replace(ctx, trace=span.traceparent))
+        except BaseException as exc:
+            span.end(exc)
+            raise
+        return first, _until_end(rest, span)
+
+    def begin_span(self, op: Streamed, ctx: Context) -> Span:
+        """Returns the span of a stream."""
+        return self.tracer.start(*self._about(op), parent=self._parent(ctx))
+
+    def _about(self, op: Operation[Any]) -> tuple[str, Any]:
+        return f"call {self.card.name} {type(op).__name__}", "client"
+
+    def _parent(self, ctx: Context) -> str:
+        return self.tracer.current() or ctx.trace
+
+
+class _TracedStream(ResumableStream):
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        ways = self._ways
+        assert isinstance(ways, TracedPeer)  # noqa: S101  `follow` made this
+        span = ways.begin_span(self._op, self._ctx)
+        self._ctx = replace(self._ctx, trace=span.traceparent)
+        rest = _until_end(super().batches(), span)
+        try:
+            async for batch in rest:
+                yield batch
+        finally:
+            await rest.aclose()
+
+
+async def _until_end(
+    batches: AsyncGenerator[Batch, None], span: Span
+) -> AsyncGenerator[Batch, None]:
+    error: BaseException | None = None
+    try:
+        async for batch in batches:
+            yield batch
+    except Exception as exc:
+        error = exc
+        raise
+    finally:
+        await batches.aclose()
+        span.end(error)

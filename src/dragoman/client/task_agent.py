@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -21,7 +21,9 @@ from dragoman.agent.parts import builtins_of, json_of, parts_of
 from dragoman.agent.remote_calls import (
     AGENT,
     CallResult,
+    SendOptions,
     TurnAccess,
+    as_task,
     name_of,
 )
 from dragoman.core.card import Card
@@ -33,9 +35,9 @@ from dragoman.core.questions import answer_value, question_in
 from dragoman.core.stream_state import Entry
 from dragoman.relay.remote_task import RemoteTask, context_for
 
-from .agent import RemoteAgent, result_parts
+from .agent import RemoteAgent
 from .arguments import check_arguments, fitting, schemas_of
-from .event_stream import Events
+from .event_stream import Events, result_parts
 from .failover import RESTS
 from .waiting import rested, retold, waits
 
@@ -68,14 +70,31 @@ class TaskAgent:
             return agent.card
 
     async def send(
-        self, *what: object, pass_up: bool = False, key: str = "", **about: Any
-    ) -> Task | Message:
-        """Sends a message, and returns the task when it ends or asks a question, or the agent's
-        direct reply.
+        self,
+        *what: object,
+        pass_up: bool = False,
+        key: str = "",
+        wait: bool = True,
+        **about: Unpack[SendOptions],
+    ) -> Task:
+        """Sends a message, and returns the task when it ends or asks a question. A direct reply is
+        a completed task without an id.
 
         A run that starts again gets the recorded result. With `pass_up`, the agent's questions are
         passed to our own caller, and its answers to the agent.
         """
+        return as_task(await self.ask(*what, pass_up=pass_up, key=key, wait=wait, **about))
+
+    async def ask(
+        self,
+        *what: object,
+        pass_up: bool = False,
+        key: str = "",
+        wait: bool = True,
+        **options: Unpack[SendOptions],
+    ) -> Task | Message:
+        """Sends a message like `send`, but returns a direct reply as the message that it is."""
+        about: dict[str, Any] = {**options} if wait else {**options, "wait": False}
         record = self._record(key, *what, about.get("skill", ""), _id(about.get("task", "")))
         done = self._done(record)
         if done is None:
@@ -87,7 +106,7 @@ class TaskAgent:
         self, task: Task | str, value: object, *, pass_up: bool = False, key: str = ""
     ) -> Task:
         """Answers the question of a task, and returns the task when it ends or waits again."""
-        answer = await self.send(answer_value(value), task=task, pass_up=pass_up, key=key)
+        answer = await self.ask(answer_value(value), task=task, pass_up=pass_up, key=key)
         if isinstance(answer, Message):
             raise PeerMisbehaved("The agent answered with a message about no task")
         return answer
@@ -193,7 +212,7 @@ class TaskAgent:
             if remote.id:
                 return await rested(agent, remote.id)
             if not about.get("wait", True):
-                answer = await remote.first(agent.send(*what, **about, **self._marks(record)))
+                answer = await remote.first(agent.ask(*what, **about, **self._marks(record)))
                 if isinstance(answer, Task):
                     await remote.started(answer.id)
                 return answer
@@ -224,7 +243,7 @@ class TaskAgent:
                     return await rested(agent, task_id)
             await remote.started(task_id)
             try:
-                answer = await agent.send(*what, task=task_id, **about, **self._marks(record))
+                answer = await agent.ask(*what, task=task_id, **about, **self._marks(record))
             except TaskFinished:
                 task = await agent.get(task_id)
                 if task.state not in FINAL or not self._seat.run.attempt > 1:

@@ -6,6 +6,7 @@ because JSON-shaped data cannot form cycles; it keeps the collector out of the h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -98,6 +99,26 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
             return self.parts[0].text
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
+    @property
+    def data(self) -> Json:
+        """Returns the value of the first data part, or None."""
+        return first_data(self.parts)
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """Returns the parts that are files."""
+        return files_in(self.parts)
+
+
+def first_data(parts: Iterable[AnyPart]) -> Json:
+    """Returns the value of the first data part, or None."""
+    return next((part.value for part in parts if isinstance(part, Data)), None)
+
+
+def files_in(parts: Iterable[AnyPart]) -> tuple[File, ...]:
+    """Returns those of the parts that are files: `Blob` (carried along) or `Link` (elsewhere)."""
+    return tuple(part for part in parts if isinstance(part, Blob | Link))
+
 
 def from_caller(message: Message) -> Message:
     """Returns the message with the role of the user, whichever role it claims: a caller must not
@@ -182,6 +203,23 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
             return made
         answer = self.answer
         return answer.text if answer is not None else ""
+
+    @property
+    def parts(self) -> tuple[AnyPart, ...]:
+        """Returns the parts of all artifacts and of the `answer`, if there is one."""
+        made = tuple(part for artifact in self.artifacts for part in artifact.parts)
+        answer = self.answer
+        return (*made, *answer.parts) if answer is not None else made
+
+    @property
+    def data(self) -> Json:
+        """Returns the value of the first data part of the result, or None."""
+        return first_data(self.parts)
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """Returns the files of the result: `Blob` with its content, or `Link` with an address."""
+        return files_in(self.parts)
 
 
 class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -8,15 +8,13 @@ IAT host and the list of approvals all use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .events import Ask, Asked, Snapshot, Stamped, StateChanged
 from .extensions import QUESTION
 from .lifecycle import WAITING
-from .model import AnyPart, Data, Json, Message, State, Task, Text
+from .model import AnyPart, Data, Json, Message, State, Task, Text, first_data
 
 _KINDS = {kind.value: kind for kind in Ask}
 _YES = frozenset(("yes", "y", "ok", "okay", "true", "approve", "approved", "sure"))
@@ -101,11 +99,6 @@ def _description(part: AnyPart) -> dict[str, Json] | None:
         return value
     kind, name = value.get("kind"), value.get("question")
     return value if isinstance(name, str) and isinstance(kind, str) and kind in _KINDS else None
-
-
-def first_data(parts: Iterable[AnyPart]) -> Json:
-    """Returns the value of the first data part, or None."""
-    return next((part.value for part in parts if isinstance(part, Data)), None)
 
 
 def answer_value(value: Json) -> Json:

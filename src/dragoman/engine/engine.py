@@ -12,6 +12,7 @@ from dragoman.agent import Agent, Skill
 from dragoman.agent.invoke import invoke
 from dragoman.agent.lifespan import Lifespan
 from dragoman.agent.remote_calls import Outside
+from dragoman.bell import SharedBell
 from dragoman.core.errors import (
     BadParams,
     ExtendedCardOff,
@@ -94,6 +95,7 @@ class Engine:
         audit: Audit | None = None,
         workspace: Space | None = None,
         outside: Outside | None = None,
+        bell: SharedBell | None = None,
     ) -> None:
         self.agent = agent
         self.name = name or agent.name
@@ -103,7 +105,7 @@ class Engine:
         self.settings = settings or EngineSettings()
         self._secret = secret or secrets.token_bytes(32)
         shared = maintenance is not None
-        self._maintenance = maintenance or Maintenance(store, self.settings, clock, retention)
+        self._maintenance = maintenance or Maintenance(store, self.settings, clock, retention, bell)
         identity = self._maintenance.worker
         self.runner = Runner(agent, self.name, store, self.settings, clock, self._secret, identity)
         if audit is not None:

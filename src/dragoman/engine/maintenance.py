@@ -17,6 +17,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 
+from dragoman.bell import SharedBell
 from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask
 from dragoman.core.log import Logger
@@ -24,9 +25,18 @@ from dragoman.core.model import Message, Role, Text
 from dragoman.core.questions import answer_value
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store.clock import Clock, steady_of
-from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row, Store
+from dragoman.store.interface import (
+    SILENCE,
+    AdminFilter,
+    HeldTask,
+    Input,
+    Row,
+    Store,
+    WatchedStore,
+)
 
 from .overdue import end_overdue
+from .replicas import Replicas
 from .runner import Runner
 from .runs.run import Run
 from .task_ids import new_id
@@ -59,10 +69,15 @@ class Maintenance:
         settings: EngineSettings,
         clock: Clock,
         retention: Iterable[Retention] = (),
+        bell: SharedBell | None = None,
     ) -> None:
+        """`bell` reaches the other processes on the same store, if the store is such a one."""
         self.worker = Worker()
         self._store, self._settings, self._clock = store, settings, clock
         self._runners: dict[Runner, None] = {}
+        self._replicas: Replicas | None = None
+        if bell is not None and isinstance(store, WatchedStore):
+            self._replicas = Replicas(store, bell, self._runners, self._held, self._bring)
         self._changing = asyncio.Lock()
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
@@ -82,6 +97,8 @@ class Maintenance:
         the tasks of dead workers, and starts."""
         async with self._changing:
             self._runners[runner] = None
+            if self._replicas is not None:
+                runner.bell.on_wait = self._replicas.watch
             if len(self._runners) > 1:
                 self.worker.place_free.set()  # it may have tasks that are due
                 return
@@ -92,6 +109,8 @@ class Maintenance:
                 del self._runners[runner]
                 raise
             self._loops = asyncio.get_running_loop().create_task(self._run())
+            if self._replicas is not None:
+                await self._replicas.start()
 
     async def pause(self, runner: Runner) -> None:
         """Starts no more tasks of this runner, which is about to stop."""
@@ -107,6 +126,8 @@ class Maintenance:
             if self._runners:
                 return
             await self.stop()
+            if self._replicas is not None:
+                await self._replicas.stop()
             try:
                 await self._store.retire(self.worker.id)
             except DragomanError as exc:  # closing the store frees its lock, others notice anyway

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 from msgspec.structs import replace
 
+from dragoman import spans
 from dragoman.agent import Agent, Skill
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import LocalBell
@@ -29,7 +30,7 @@ from .runs.replay import Replay
 from .runs.run import Run
 from .runs.run_context import Receiver, RunContext
 from .runs.sealed_inputs import InputSealer
-from .runs.skill_driver import SYNC_THREADS, perform
+from .runs.skill_driver import SYNC_THREADS, perform, perform_traced
 from .runs.stop_reason import StopReason
 from .tail import Idle
 from .worker import Worker
@@ -140,7 +141,10 @@ class Runner:
     def start(self, run: Run) -> None:
         """Starts to run a task that this worker has claimed."""
         self.runs[run.task_id] = run
-        run.task = self.shared.loop.create_task(perform(run, self._threads))
+        driven = perform(run, self._threads)
+        if spans.tracer is not None:
+            driven = perform_traced(spans.tracer, run, driven)
+        run.task = self.shared.loop.create_task(driven)
 
     # Resuming an existing task.
 

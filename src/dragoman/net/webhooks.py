@@ -7,10 +7,11 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
+from dragoman import spans
 from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, Task
@@ -25,6 +26,7 @@ from dragoman.security.outbound.guarded_http import (
 )
 from dragoman.security.secret_box import SECRETS, SecretBox
 
+NO_HEADERS: Mapping[str, str] = {}
 LONGEST_ID = 256
 NEED_PROOF = frozenset(
     ("concealed", "digest", "dpop", "gnap", "hoba", "mutual", "negotiate", "ntlm", "vapid")
@@ -97,10 +99,23 @@ class WebhookSender:
 
     async def deliver(self, hook: Hook, entry: Stamped, task: Task | None) -> WebhookAnswer:
         """Makes one attempt at a delivery. A failure of the receiver is returned and not raised."""
+        if spans.tracer is None:
+            return await self._post(hook, entry, task)
+        parent = spans.tracer.recall(hook.task_id)
+        about: spans.About = {"task": hook.task_id, "seq": entry.seq}
+        with spans.tracer.span("webhook", "client", parent, about) as span:
+            answer = await self._post(hook, entry, task, {"traceparent": span.traceparent})
+            span.set(status=answer.status, error=answer.error)
+            return answer
+
+    async def _post(
+        self, hook: Hook, entry: Stamped, task: Task | None, more: Mapping[str, str] = NO_HEADERS
+    ) -> WebhookAnswer:
         try:
             hook = self._vault.opened(hook)
             body, content_type = push(hook, entry, task)
-            headers = {"content-type": content_type, **self._proof(hook, entry.seq, body)}
+            proof = self._proof(hook, entry.seq, body)
+            headers = {"content-type": content_type, **proof, **more}
             reply = await self._egress.request(
                 "POST",
                 hook.url,

@@ -25,6 +25,8 @@ from dragoman.core.peer import Batch, Context, Peer
 from dragoman.security.authorization import Tells, task_in
 from dragoman.store.local.private_files import AuditFile, audit_line
 
+from .log import CallRecords
+
 MOST_CHARS = 256
 """The length of a text of the caller's in a line."""
 OK, DISCONNECTED, CRASHED = "ok", "disconnected", "agent_crashed"
@@ -53,6 +55,8 @@ class AuditedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class AuditLog:
     """The log of a server, for all its agents."""
+
+    records_strangers = False
 
     def __init__(self, path: str) -> None:
         """Raises `ConfigError` if the file cannot be written."""
@@ -83,7 +87,9 @@ class AuditLog:
 class AuditingPeer:
     """A peer that records each call."""
 
-    def __init__(self, audit: AuditLog, agent: Agent, name: str, peer: Peer, engine: Peer) -> None:
+    def __init__(
+        self, audit: CallRecords, agent: Agent, name: str, peer: Peer, engine: Peer
+    ) -> None:
         """`engine` knows the tasks, behind the `peer` that is asked."""
         self._audit, self._agent, self._name, self._peer = audit, agent, name, peer
         self._tells = engine if isinstance(engine, Tells) else None
@@ -127,7 +133,7 @@ class AuditingPeer:
 
     def refused(self, ctx: Context, dialect: str, error: DragomanError) -> None:
         """Notes the refusal of a call whose operation is not known."""
-        if ctx.schemes:
+        if ctx.schemes or self._audit.records_strangers:
             self._note(ctx, "", "-", dialect, "", _now(), monotonic(), error.reason, "")
 
     async def _begun(self, op: Operation[Any], ctx: Context) -> Callable[[str, str, str], None]:

@@ -12,7 +12,7 @@ from dragoman.net.server_context import ServerContext
 from dragoman.security.route_policy import Policy, policy
 
 from .log import Log
-from .metrics import AgentFigures, Family, exposition
+from .metrics import AgentFigures, Family, added_up, exposition
 
 
 class TaskCounts(Protocol):
@@ -61,6 +61,8 @@ class HealthEndpoints:
         of services."""
         self._log, self._agents, self._ready, self._blocked = log, agents, ready, blocked
         self._streams, self._more = streams, more
+        self.others: Callable[[], Awaitable[Iterable[bytes]]] | None = None
+        """Returns the figures of the other processes of the server."""
         self._looking = asyncio.Lock()
         self._look_at = 0.0
         self._kept = False
@@ -110,15 +112,21 @@ class HealthEndpoints:
 
     @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers with all counters."""
+        """Answers with all counters, those of the other processes of the server included."""
+        text = await self.own_figures()
+        if self.others is not None:
+            text = added_up(text, await self.others())
+        await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))
+
+    async def own_figures(self) -> bytes:
+        """Returns the counters of this process."""
         figures = [
             await self._figures(label, server, counted)
             for label, server, counted in tuple(self._agents())
         ]
-        text = exposition(
+        return exposition(
             figures, streams=len(self._streams), blocked=self._blocked(), more=self._more()
         )
-        await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))
 
     async def _figures(
         self, label: str, server: ServerContext, counted: TaskCounts

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
+from typing import Any, Protocol
 
 from dragoman.core.log import LogLine, one_line, quoted
 
@@ -26,8 +27,24 @@ MOST_LINES = 20_000
 """The number of lines that are kept for a reader that stalls."""
 
 
+class CallRecords(Protocol):
+    """Takes the record of every call that has ended."""
+
+    records_strangers: bool
+    """Whether refused calls of callers that are not known are recorded too."""
+
+    def check(self) -> None:
+        """Raises the error with which calls are refused that could not be recorded."""
+
+    def record(self, call: Any) -> None:
+        """Adds the record of a call."""
+
+
 class Log:
     """The log of a server. There is one per process."""
+
+    calls: CallRecords | None = None
+    """Where every call is recorded, if this log shows calls."""
 
     def __init__(self, level: str = "info", fd: int = 2) -> None:
         self.level = LEVELS[level]
@@ -65,14 +82,19 @@ class Log:
         """Logs that something went wrong; `exc` adds its traceback on the same line."""
         if exc is not None:
             fields["exception"] = type(exc).__name__
-            fields["traceback"] = "".join(traceback.format_exception(exc)).strip()
+            fields["traceback"] = self.traceback_of(exc)
         self.line("error", event, fields)
+
+    def traceback_of(self, exc: BaseException) -> str:
+        """Returns the traceback of an exception, as a line tells it."""
+        return "".join(traceback.format_exception(exc)).strip()
 
     def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         """Formats one line and queues it. This is cheap: nothing is written here."""
-        if self._waiting + len(self._lines) >= MOST_LINES:
-            self.dropped += 1
-            return
+        self.put(self.formatted(level, event, fields))
+
+    def formatted(self, level: str, event: str, fields: Mapping[str, object]) -> str:
+        """Returns a line."""
         now = time.time()
         second = int(now)
         if second != self._second:
@@ -83,7 +105,14 @@ class Log:
         words += [
             f"{key}={quoted(value)}" for key, value in fields.items() if value not in ("", None)
         ]
-        self._lines.append(" ".join(words))
+        return " ".join(words)
+
+    def put(self, line: str) -> None:
+        """Queues a line."""
+        if self._waiting + len(self._lines) >= MOST_LINES:
+            self.dropped += 1
+            return
+        self._lines.append(line)
         if self._timer is None:
             try:
                 self._timer = asyncio.get_running_loop().call_later(PAUSE, self.flush)
@@ -187,7 +216,7 @@ class Bridge(logging.Handler):
         if ours is not None:
             fields |= ours.fields
         if record.exc_info and record.exc_info[1] is not None:
-            fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).strip()
+            fields["traceback"] = self.log.traceback_of(record.exc_info[1])
         level = "error" if record.levelno >= 40 else record.levelname.lower()
         if ours is not None:
             self.log.line(level, ours.event, fields)
@@ -213,9 +242,19 @@ def set_up(level: str) -> Log:
     program that has set up its own logging keeps it, and finds our lines there."""
     if any(not isinstance(handler, Bridge) for handler in logging.getLogger().handlers):
         return HostLog(level)
-    log = Log(level)
+    log = _log_for_stderr(level)
     logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
     for name in HELD_BACK:
         logging.getLogger(name).setLevel(logging.WARNING)
     sys.stderr.flush()
     return log
+
+
+def _log_for_stderr(level: str) -> Log:
+    """Returns a log for a person if stderr is a terminal, and one for programs otherwise."""
+    if not os.isatty(2):
+        return Log(level)
+    from .terminal_log import TerminalLog
+
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return TerminalLog(level, colour=not plain)

@@ -199,6 +199,42 @@ def merged(families: Iterable[Family]) -> Iterator[Family]:
     yield from found.values()
 
 
+_OF_THE_STORE = frozenset(f"dragoman_{name}" for name in ("tasks", "queue", "webhook_age_seconds"))
+"""The figures that every process of a server reads from the same store."""
+
+
+def added_up(own: bytes, others: Iterable[bytes]) -> bytes:
+    """Returns the figures of all processes of a server, from those of each of them."""
+    lines: dict[str, float | None] = {}
+    """The names with their labels, and the comments, in the order in which they first appear."""
+    for number, each in enumerate((own, *others)):
+        for line in each.decode().splitlines():
+            name, _, value = line.rpartition(" ")
+            if line.startswith("#"):
+                lines.setdefault(line, None)
+            elif number == 0 or name.partition("{")[0] not in _OF_THE_STORE:
+                lines[name] = (lines.get(name) or 0.0) + float(value)
+    return _in_order(lines)
+
+
+def _in_order(lines: Mapping[str, float | None]) -> bytes:
+    """Returns the lines, those of each family below its comments: a process may have labels that
+    the first one does not have."""
+    families: dict[str, list[str]] = {}
+    for line, value in lines.items():
+        if value is None:
+            families.setdefault(line.split(" ")[2], []).append(line)
+            continue
+        bare = line.partition("{")[0]
+        family = next(
+            name
+            for end in ("", "_bucket", "_sum", "_count")
+            if (name := bare.removesuffix(end) if end else bare) in families
+        )
+        families[family].append(f"{line} {value:g}" if value % 1 else f"{line} {int(value)}")
+    return ("\n".join(line for each in families.values() for line in each) + "\n").encode()
+
+
 def quoted(text: str) -> str:
     """Returns a text as the value of a label, without its quotation marks."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -8,7 +8,7 @@ from dragoman.agent.parts import parts_of
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core.events import Ask, Asked
 from dragoman.core.model import Json
-from dragoman.core.questions import answer_value, first_data, question_in
+from dragoman.core.questions import answer_value, question_in
 
 from .answers import Said
 from .upstream import Upstream
@@ -42,7 +42,7 @@ async def _input(turn: Turn, upstream: Upstream, event: Asked) -> Said:
     )
     if value is not None:
         return _said(value)
-    data = first_data(message.parts)
+    data = message.data
     return data if data is not None else message.text, message.parts
 
 

@@ -18,13 +18,19 @@ FILE = "dragoman.key"
 def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
     """`DRAGOMAN_SECRET_KEY`, else a 0600 file beside the store, made at the first start.
 
-    A store in memory or elsewhere has no such place: its key lives as long as the process.
+    A store in memory has no such place: its key lives as long as the process. Processes on
+    PostgreSQL must be given one.
     """
     given = environ.get(VARIABLE, "")
     if given:
         if len(given) < 16:
             raise ConfigError(f"{VARIABLE} is too short; give at least 16 random characters.")
         return hashlib.sha256(given.encode()).digest()
+    if store.startswith(("postgresql:", "postgres:")):
+        raise ConfigError(
+            f"Processes that share a store need one key: set {VARIABLE} to the same random text "
+            "for all of them."
+        )
     folder = folder_of(store)
     if folder is None:
         return secrets.token_bytes(32)

@@ -11,8 +11,10 @@ import msgspec
 from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.model import Json
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
+from dragoman.net.http.card_endpoint import HTML, PAGE_HEADERS, is_browser
 from dragoman.net.http.forwarded import typed_base
 from dragoman.net.http.mount_point import AGENTS
+from dragoman.net.http.router import no_route
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
 
@@ -55,7 +57,18 @@ class AgentList:
             f"{AGENTS}/": self._if_any(self.page),
             CATALOG: self._if_any(self.catalog),
         }
-        return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
+        found = {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
+        if self._empty:  # else the only agent of the server is at this address
+            found["/"] = dict.fromkeys(("GET", "HEAD", "POST"), self.root)
+        return found
+
+    @policy(Policy.OPEN)  # as for the list
+    async def root(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends browsers the list. For other clients there is nothing at this address."""
+        if scope["method"] != "POST" and is_browser(headers_in(scope["headers"])):
+            await self.page(scope, receive, send)
+        else:
+            await no_route(scope, receive, send, None)
 
     def _if_any(self, page: Handler) -> Handler:
         if self._empty:
@@ -88,6 +101,12 @@ class AgentList:
         told: dict[str, Json] = {"agents": [self._entry(each, scope, headers) for each in found]}
         if more:
             told["nextPageToken"] = found[-1].name
+        if is_browser(headers):
+            from dragoman.net.http.agent_page import agents_page
+
+            body = agents_page(told["agents"], told.get("nextPageToken", ""))
+            await answer(send, 200, body, HTML, (*HEADERS, *PAGE_HEADERS), head=head)
+            return
         await answer(send, 200, msgspec.json.encode(told), extra=HEADERS, head=head)
 
     @policy(Policy.OPEN)  # the same

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman import spans
 from dragoman.agent import Agent
 from dragoman.core.card import Card, Interface
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.core.peer import Context
 from dragoman.dialects import DIALECTS
 from dragoman.files import FileDoor
 from dragoman.net.http import addresses
-from dragoman.net.http.asgi import Handler
+from dragoman.net.http.asgi import Handler, Receive, Scope, Send
 from dragoman.net.http.card_endpoint import CardEndpoint
 from dragoman.net.http.mount_point import MountPoint
-from dragoman.net.http.router import Router
+from dragoman.net.http.router import Router, no_route
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
@@ -59,6 +61,17 @@ class Shared(Struct, frozen=True, kw_only=True):
     """The log of every call, if there is one."""
 
 
+Refusal = Callable[[Context, str, DragomanError], None]
+
+
+def _each(refusals: Sequence[Refusal]) -> Refusal:
+    def tell(ctx: Context, dialect: str, error: DragomanError) -> None:
+        for refused in refusals:
+            refused(ctx, dialect, error)
+
+    return tell
+
+
 class AgentMount:
     """An agent, and everything that serves this agent alone."""
 
@@ -85,13 +98,20 @@ class AgentMount:
         self.access = AccessControl(agent, settings, shared.meter, policies=policies, name=known_as)
         self.guarded = asked = self.access.before(peer, self.card_at)
         """What answers calls that are not recorded."""
-        auditing = None
-        if shared.audit is not None and is_agent:
-            asked = auditing = AuditingPeer(shared.audit, agent, known_as, asked, peer)
+        refusals: list[Refusal] = []
+        for records in (shared.audit, shared.log.calls) if is_agent else ():
+            if records is not None:
+                asked = recording = AuditingPeer(records, agent, known_as, asked, peer)
+                refusals.append(recording.refused)
+        if spans.tracer is not None and is_agent:
+            from dragoman.observability.tracing import TracingPeer
+
+            asked = TracingPeer(spans.tracer, known_as, asked)
         self.server = ServerContext(
             asked, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
-        self.server.on_refusal = auditing.refused if auditing is not None else None
+        if refusals:
+            self.server.on_refusal = _each(refusals)
         self.server.mount_point = mount_point
         self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes
@@ -125,6 +145,7 @@ class AgentMount:
             routes |= service.routes()
         self.routes = routes
         """The routes relative to the mount point, before their policies are applied."""
+        self.add_page()
         self._contexts = {self.server}
         """The contexts of the conversations with the agent: our own, and those of replaced agents
         whose conversations have not ended yet."""
@@ -134,6 +155,18 @@ class AgentMount:
         """Called when the card has changed, so that lists can be updated."""
         self._learn_extensions()
         agent.on_card_change.append(self._card_changed)
+
+    def add_page(self, otherwise: Handler | None = None) -> None:
+        """Shows browsers a page about the agent at its address. Other clients get what the other
+        handler sends, or that there is nothing to get."""
+        before = self.routes.get("/", {})
+        root = {method: each for method, each in before.items() if method not in ("GET", "HEAD")}
+
+        async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+            await no_route(scope, receive, send, root or None)
+
+        page = self._pages.for_browsers(otherwise or nothing)
+        self.routes["/"] = {**root, "GET": page, "HEAD": page}
 
     def _card_changed(self) -> None:
         self._learn_extensions()

@@ -150,8 +150,7 @@ class AgentRouter(Router):
         if host:
             self._shared.hosts.add(host)
         if self.listed is not None and mount.mount_point.path:
-            page = self.listed.entry_of(mount.name)
-            mount.routes["/"] = {**mount.routes.get("/", {}), "GET": page, "HEAD": page}
+            mount.add_page(self.listed.entry_of(mount.name))
             if self._registration is not None:
                 unregister = self._registration.unregister
                 mount.routes["/"] = {**mount.routes["/"], "DELETE": unregister}

@@ -41,6 +41,8 @@ from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
 from .services.factories import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
+from .workers import current_worker
+from .workers.siblings import Siblings
 
 if TYPE_CHECKING:
     from dragoman.store import Store
@@ -80,6 +82,10 @@ class App(AgentRouter):
         not be served here. `registers` creates agents from the entries in the registry of the
         store, which are served too; without it there is no registry. `policy` may refuse calls,
         like the rules of the settings."""
+        if settings.tracing.enabled:
+            from dragoman.observability import tracing
+
+            tracing.set_up(settings.tracing)
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
@@ -146,6 +152,10 @@ class App(AgentRouter):
             shared.opened.streams,
             lambda: (figures for service in self.services for figures in service.metrics()),
         )
+        if (worker := current_worker()) is not None:
+            siblings = Siblings(worker, status.own_figures)
+            status.others = siblings.figures
+            shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
         for service in shared.services:

@@ -12,6 +12,7 @@ from dragoman.security.server_secret import folder_of, secret_for
 from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
+from .bells import bell_for
 from .remote_agents import RemoteAgents
 from .services.factories import ServedPeer
 
@@ -36,7 +37,9 @@ class EnginePool:
         self.maintenance: Maintenance | None = None
         if store is None:
             retention = settings.retention.values()
-            self.maintenance = Maintenance(self.store, settings.limits, wall_clock, retention)
+            self.maintenance = Maintenance(
+                self.store, settings.limits, wall_clock, retention, bell_for(settings)
+            )
         self.mcp = mcp_servers(settings)
 
     def engine(self, agent: Agent, name: str) -> ServedPeer:
@@ -110,6 +113,7 @@ def engine_for(
         outside=_outside(agent, settings, mcp_servers(settings) if pool is None else pool.mcp),
         audit=audit_of(server.store),
         workspace=space,
+        bell=bell_for(settings) if pool is None else None,
     )
 
 

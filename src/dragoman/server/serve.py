@@ -7,10 +7,11 @@ import os
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dragoman import settings as config
 from dragoman.agent import Agent
@@ -18,12 +19,14 @@ from dragoman.gateway.registry import Factory
 from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
+from dragoman.store.writes import resolve
 
 from .agent_names import Agents, by_name
 from .app import App
 from .engines import engines_for
 from .process import tuning
 from .services.factories import LINGER
+from .workers import current_worker, settings_of_worker, supervise
 
 if TYPE_CHECKING:
     from dragoman.net.http.granian_server import GranianServer
@@ -64,14 +67,33 @@ def run(
     named = by_name(agents, several=several)
     for agent in named.values():
         check_agent(settings, agent)
-    server = settings.server
-    sock = bind(server.host, server.port, limits=settings.limits, reserved=server.grpc_port)
-    raise_file_limit(settings.limits.connections)
+    server, worker = settings.server, current_worker()
     log = set_up(settings.server.log_level)
+    if worker is not None:
+        sock, on_start = worker.listening_socket(), None
+        settings = settings_of_worker(settings, worker)
+    elif server.workers > 1:
+        _supervise(settings, log, on_start)
+    else:
+        sock = bind(server.host, server.port, limits=settings.limits, reserved=server.grpc_port)
+    raise_file_limit(settings.limits.connections)
     try:
         run_loop(_serve(named, settings, sock, log, on_start, several, registers, beside))
     finally:
         sock.close()
+        log.close()
+
+
+def _supervise(settings: Settings, log: Log, on_start: Callable[[str], None] | None) -> NoReturn:
+    def announce(sock: socket.socket) -> None:
+        url = address(sock, tls=bool(settings.tls.cert))
+        log.info("started", url=url, workers=settings.server.workers, pid=os.getpid())
+        if on_start is not None:
+            on_start(url)
+
+    try:
+        sys.exit(supervise(settings, announce))
+    finally:
         log.close()
 
 
@@ -116,11 +138,16 @@ async def _serve(
         registers=registers,
     )
     stopping = stop_signals(log)
+    worker = current_worker()
+    if worker is not None:
+        worker.on_orphaned(lambda: resolve(stopping, None))
     tuning.use_batch_scheduling()
     await app.start()
     tuning.collect_less_often()
     listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
+    if worker is not None:
+        worker.report_ready()
     log.info(
         "started",
         **_called(app),
@@ -159,6 +186,7 @@ async def wind_down(app: App, listener: GranianServer) -> None:
     connections, runs, and then everything else."""
     await app.drain()
     listener.refuse()
+    await listener.settle()
     await app.stop()
     await listener.end(LINGER)
 

@@ -23,6 +23,7 @@ from .sections import (
     Tls,
     UpstreamLimits,
 )
+from .tracing import Tracing
 from .xiaoyi import LinkSettings, XiaoYi
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Signing",
     "Tls",
     "TokenExchangeSettings",
+    "Tracing",
     "UpstreamLimits",
     "XiaoYi",
     "load",

@@ -41,8 +41,8 @@ def load(
     config: Path | None = None,
 ) -> Settings:
     """Returns the effective settings. `flags` are keys of `[server]`, and None means that a flag
-    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`, and `cors`
-    has the keys of `[cors]`.
+    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`, `cors`
+    has the keys of `[cors]`, and `tracing` is `[tracing] enabled`.
 
     Raises `ConfigError` naming the file and line, the variable or the flag that is wrong.
     """
@@ -63,6 +63,8 @@ def load(
         sections.setdefault("workspace", {})["root"] = given.pop("workspace")
     if isinstance(cors := given.pop("cors", None), Mapping):
         sections.setdefault("cors", {}).update(cors)
+    if "tracing" in given:
+        sections.setdefault("tracing", {})["enabled"] = given.pop("tracing")
     if "iat_host" in given:
         sections.setdefault("iat", {})["host"] = given.pop("iat_host")
     if environ and environ.get(IAT_SECRET):

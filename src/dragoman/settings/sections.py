@@ -15,6 +15,7 @@ from .chat import AnyChannelSettings
 from .cors import Cors
 from .files import FileSettings
 from .policy_rule import PolicyRule
+from .tracing import Tracing
 from .xiaoyi import LinkSettings, XiaoYi
 
 
@@ -34,6 +35,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
     installed."""
     store: str = "sqlite:///dragoman.db"
+    bell: str = ""
+    """How processes on one PostgreSQL tell each other of changes: nats://HOST, the URL of a direct
+    connection to PostgreSQL, or `off`; empty: through the store's own database."""
     audit: str = ""
     """The file in which every call is recorded: the caller, the agent, the operation and how it
     ended. Empty: none."""
@@ -51,6 +55,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to listen on the network without authentication."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     reload: bool = False
+    workers: int = 1
+    """The number of processes that serve the port. They share the store, so it must be one that
+    several processes can use."""
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
     card_access: str = "public"
@@ -363,6 +370,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     xiaoyi: XiaoYi = XiaoYi()
     workspace: Space = Space()
     files: FileSettings = FileSettings()
+    tracing: Tracing = Tracing()
     policy: tuple[PolicyRule, ...] = ()
     """`[[policy]]`: what callers may do. Without any rule, everything that is not refused
     otherwise."""

@@ -13,7 +13,8 @@ over, with None or with the error.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -48,6 +49,7 @@ __all__ = [
     "Scope",
     "Store",
     "Unheard",
+    "WatchedStore",
     "Write",
 ]
 
@@ -303,3 +305,16 @@ class Store(Protocol):
     async def erase(self, task_ids: list[str]) -> int:
         """Drops whole tasks, including running ones: log, artifacts, inputs, records, webhooks and
         what was on its way to them. Returns how many there were."""
+
+
+@runtime_checkable
+class WatchedStore(Store, Protocol):
+    """A store that tells which changes concern other processes, for a bell between them."""
+
+    on_news: Callable[[list[str]], None]
+    """Called after a commit with the tasks whose news another process waits for: new events of a
+    watched task, and inputs, cancels and claims of a task that another worker holds."""
+
+    async def watch(self, task_ids: list[str]) -> list[str]:
+        """Marks tasks whose changes others are to tell, until they end. Returns those that were not
+        marked before: they may have changed unnoticed."""

@@ -27,7 +27,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """Returns the store for a URL. It still has to be opened.
 
     `memory:`, `sqlite:///relative/path`, `sqlite:////absolute/path`, `file:relative/folder`,
-    `file:///absolute/folder`, or a scheme that another package has added."""
+    `file:///absolute/folder`, `postgresql://user@host/database`, or a scheme that another package
+    has added."""
     scheme, colon, _ = url.partition(":")
     make = _OWN.get(scheme) if colon else None
     if make is None and colon:
@@ -74,4 +75,20 @@ def _file(url: str, clock: Clock) -> Store:
     return FileStore(Path(path), clock)
 
 
-_OWN: dict[str, Maker] = {"memory": _memory, "sqlite": _sqlite, "file": _file}
+def _postgres(url: str, clock: Clock) -> Store:
+    try:
+        from .postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "A store on PostgreSQL needs the extra 'postgres': pip install 'dragoman[postgres]'."
+        ) from error
+    return PostgresStore(url, clock)
+
+
+_OWN: dict[str, Maker] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "file": _file,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}

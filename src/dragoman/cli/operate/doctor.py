@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from dragoman.doctor.probes import FORMS
 from dragoman.doctor.report import MARKS, Report, counted
 from dragoman.doctor.run import unknown
 
-from ..session_options import Url, completed
+from ..session_options import HEADER, Url, completed, headers_of
 
 SOUND, BROKEN, NOBODY = 0, 1, 3
 """Exit codes; 2 is a mistake in the command itself, as everywhere."""
@@ -45,13 +44,7 @@ def doctor(
         tuple[str, ...],
         Parameter(help="Check only these interfaces: jsonrpc-1.0, rest-0.3, jsonrpc-0.1 ..."),
     ] = (),
-    header: Annotated[
-        tuple[str, ...],
-        Parameter(
-            alias="-H",
-            help="Header of every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN.",
-        ),
-    ] = (),
+    header: Annotated[tuple[str, ...], HEADER] = (),
     ca: Annotated[
         Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
     ] = (None),
@@ -90,7 +83,7 @@ def doctor(
         skip=skip,
         on=on,
         ca=str(ca or ""),
-        headers=dict(_header(one) for one in header),
+        headers=headers_of(header),
         timeout=timeout,
         allow_private=allow_private,
     )
@@ -105,21 +98,6 @@ def doctor(
         sys.exit(NOBODY)
     warned = any(result.outcome == "warning" for result in report.results)
     sys.exit(BROKEN if report.broken or (strict and warned) else SOUND)
-
-
-def _header(text: str) -> tuple[str, str]:
-    """Reads `Name: value`, with {VARIABLE} from the environment, so that no secret is in a
-    command."""
-    name, colon, value = text.partition(":")
-    if not colon or not re.fullmatch(r"[A-Za-z0-9-]+", name):
-        raise ConfigError(f"--header must be 'Name: value', not {name!r}.")
-
-    def read(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise ConfigError(f"--header {name} needs the variable {found[1]}, which is not set.")
-        return os.environ[found[1]]
-
-    return name, re.sub(r"\{(\w+)\}", read, value.strip())
 
 
 def show(report: Report, *, verbose: bool) -> None:

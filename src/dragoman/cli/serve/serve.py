@@ -74,6 +74,10 @@ def serve(
     reload: Annotated[
         bool | None, Parameter(alias="-r", help="Start again when a file in the folder changes.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        Parameter(help="Processes that serve the port; they share the store. [default: 1]"),
+    ] = None,
     watchdog: Annotated[
         float | None,
         Parameter(
@@ -108,6 +112,7 @@ def serve(
         "log_level": log_level,
         "iat_host": iat_host,
         "reload": reload,
+        "workers": workers,
         "watchdog": watchdog,
     }
     settings = config.load(flags, os.environ, config_file)

@@ -21,7 +21,7 @@ GrpcPort = Annotated[
 StoreFlag = Annotated[
     str | None,
     Parameter(
-        help="Where tasks live: sqlite:///PATH, file:///DIR or memory:. "
+        help="Where tasks live: sqlite:///PATH, postgresql://HOST/DB, file:///DIR or memory:. "
         "[default: sqlite:///dragoman.db]"
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from rich.text import Text
 from dragoman.client.addresses import dialects_of
 from dragoman.client.auth import CardAuth
 from dragoman.client.cards import Finder, FoundCard
-from dragoman.client.credentials import Wallet
+from dragoman.client.credentials import Wallet, auth_of
 from dragoman.client.limits import ClientLimits
 from dragoman.client.transports.http import Http
 from dragoman.core.card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId, Scheme
@@ -25,7 +26,17 @@ from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
 from dragoman.security.card_trust import Trust
 
 from .. import formatting, json_output
-from ..session_options import DONE, NOT_DONE, SessionOptions, Url, agent_at, completed, run
+from ..session_options import (
+    DONE,
+    HEADER,
+    NOT_DONE,
+    SessionOptions,
+    Url,
+    agent_at,
+    completed,
+    headers_of,
+    run,
+)
 
 UNSIGNED, GOOD, UNKNOWN, BROKEN = "not signed", "good", "unknown key", "broken"
 
@@ -34,6 +45,7 @@ def sheet(
     url: Url,
     /,
     *,
+    header: Annotated[tuple[str, ...], HEADER] = (),
     to: Annotated[str, Parameter(help="Name of the agent that you share a secret with.")] = "",
     json: Annotated[bool, Parameter(alias="-j", help="Print JSON.")] = False,
 ) -> None:
@@ -52,11 +64,11 @@ def sheet(
     async def work() -> int:
         address = completed(url)
         if dialects_of(address):
-            found = await _described(address, SessionOptions(to=to))
+            found = await _described(address, SessionOptions(to=to, header=header))
             state, about, problems = UNSIGNED, "", []
         else:
             async with CardAuth.of(os.environ) as auth:
-                found = await card_at(address, auth)
+                found = await card_at(address, auth, headers_of(header))
             state, about = await _signature(found)
             problems = _problems(found)
         if json:
@@ -86,13 +98,13 @@ def _problems(found: FoundCard) -> list[validate.Problem]:
         return [validate.Problem("", str(exc))]
 
 
-async def card_at(url: str, auth: CardAuth) -> FoundCard:
+async def card_at(url: str, auth: CardAuth, headers: Mapping[str, str] | None = None) -> FoundCard:
     """Fetches the card at this address with the user's own credentials."""
     parts = urlsplit(url)
     host, certificate = parts.hostname or "", auth.keyring.certificate
     http = Http(ClientLimits(), host=host, scheme=parts.scheme, certificate=certificate)
     try:
-        return await Finder(http, Wallet(auth, [url])).find(url)
+        return await Finder(http, Wallet(auth_of(auth, headers), [url])).find(url)
     finally:
         await http.close()
 

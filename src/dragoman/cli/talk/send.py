@@ -77,9 +77,7 @@ def send(
         async with agent_at(url, way, extensions=(WORK,) if work else ()) as agent:
             about: dict[str, Any] = {"task": task} if task else {}
             if no_wait:
-                first = await agent.send(
-                    *what, wait=False, skill=skill, context_id=context, **about
-                )
+                first = await agent.ask(*what, wait=False, skill=skill, context_id=context, **about)
                 return _begun(first, url, as_json=way.json)
             view = chosen(as_json=way.json, growing=stream)
             exchange = Dialogue(agent, view, person, save)

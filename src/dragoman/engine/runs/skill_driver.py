@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from types import coroutine
 from typing import Any
@@ -19,6 +19,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
 from dragoman.core.log import Logger
 from dragoman.core.model import Artifact, State
+from dragoman.spans import About, Tracer
 
 from .chunk_buffer import ChunkBuffer, JoiningBuffer
 from .run import Run
@@ -64,6 +65,15 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
         if exc is not run.writer.error:  # else the task was lost, and its waiters know that already
             _crashed(run, exc)
+
+
+async def perform_traced(tracer: Tracer, run: Run, driven: Coroutine[Any, Any, None]) -> None:
+    """Runs the skill in a span, whose parent is the call that opened the task."""
+    about: About = {"task": run.task_id, "skill": run.skill.id, "attempt": run.attempt}
+    with tracer.span(f"run {run.skill.id}", "internal", run.opened.trace, about) as span:
+        tracer.remember(run.task_id, span.traceparent)
+        await driven
+        span.set(state=str(run.writer.fold.state))
 
 
 async def _drive(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dragoman.settings import Limits
 
 
-def options(limits: Limits) -> list[tuple[str, int]]:
-    """Returns the channel arguments of gRPC's core. Times are in milliseconds."""
+def options(limits: Limits, *, shared: bool = False) -> list[tuple[str, int]]:
+    """Returns the channel arguments of gRPC's core. Times are in milliseconds. The workers of one
+    server have a `shared` port."""
     return [
-        ("grpc.so_reuseport", 0),  # a second server must fail to start, not share our port
+        # A second server must fail to start, and not share our port.
+        ("grpc.so_reuseport", int(shared)),
         ("grpc.max_receive_message_length", limits.body_size),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", limits.head_size),

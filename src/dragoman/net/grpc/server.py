@@ -55,9 +55,11 @@ class GrpcServer:
         versions: Container[str] = VERSIONS,
         *,
         several: bool = False,
+        shared: bool = False,
     ) -> None:
         """`versions` are the served versions of A2A. On a server for `several` agents, `server`
-        answers the calls that name none of them."""
+        answers the calls that name none of them. A `shared` port is used by other processes of
+        this server too."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
         self.agents = AgentRoutes(self._driver) if several else None
@@ -68,19 +70,21 @@ class GrpcServer:
         served = [each for each in SERVICES if each is METHODS or each.version in versions]
         self._names = tuple(service.name for service in served)
         self._server = grpc.aio.server(
-            options=options(server.limits), maximum_concurrent_rpcs=server.limits.connections
+            options=options(server.limits, shared=shared),
+            maximum_concurrent_rpcs=server.limits.connections,
         )
         self._health = HealthService(self.connections)
         self._server.add_generic_rpc_handlers((_Table(self._unary, self._stream, self._names),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_reflection(self._names, self._server, self.connections)
+        if not shared:  # gRPC's own error does not say why it failed
+            bind(host, port, flag="--grpc-port").close()
         self.port = self._listen(host, port, pem)
         self._secured = pem is not None
         self._ending: asyncio.Task[None] | None = None
 
     def _listen(self, host: str, port: int, pem: Pem | None) -> int:
         """Returns the port on which it listens, or raises a `ConfigError` that says what to do."""
-        bind(host, port, flag="--grpc-port").close()  # gRPC's own error does not say why it failed
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if pem is None:

@@ -78,6 +78,7 @@ class GrpcService(Service):
         self._server = GrpcServer(
             *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
             several=self._several,
+            shared=server.workers > 1,
         )
         for name, agent in self._agents.items():
             self._server.routes.add(name, *agent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
 
 from dragoman.core.card import Card
@@ -14,8 +14,20 @@ from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_i
 from .mount_point import MountPoint
 
 MAX_AGE = 300
+HTML: Header = (b"content-type", b"text/html; charset=utf-8")
+PAGE_HEADERS: tuple[Header, ...] = (
+    (b"vary", b"Accept"),
+    # The card may hold text of others. Nothing on the page is executed or fetched.
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+    (b"x-content-type-options", b"nosniff"),
+)
 MOST_HOSTS = 64
 """The number of host names for which the encoded card is kept; for others it is encoded again."""
+
+
+def is_browser(headers: Mapping[str, str]) -> bool:
+    """Returns whether the client wants a page for people."""
+    return "text/html" in headers.get("accept", "")
 
 
 class CardEndpoint:
@@ -78,13 +90,35 @@ class CardEndpoint:
 
         return page
 
-    async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
+    def for_browsers(self, otherwise: Handler) -> Handler:
+        """Returns a handler that sends browsers a page about the agent, and leaves all other
+        clients to the other handler."""
+
+        @policy(Policy.CARD)
+        async def page(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = headers_in(scope["headers"])
+            if is_browser(headers):
+                await self._answer("page", scope, headers, send, HTML, PAGE_HEADERS)
+            else:
+                await otherwise(scope, receive, send)
+
+        return page
+
+    async def _answer(
+        self,
+        form: str,
+        scope: Scope,
+        headers: dict[str, str],
+        send: Send,
+        kind: Header = JSON,
+        more: tuple[Header, ...] = ((b"vary", b"A2A-Version"),),
+    ) -> None:
         body, etag = self._page(form, self._mount_point.url_in(scope, headers))
         extra: tuple[Header, ...] = (
             (b"etag", etag),
             (b"last-modified", self._modified),
             (b"cache-control", b"public, max-age=%d" % MAX_AGE),
-            (b"vary", b"A2A-Version"),
+            *more,
         )
         known = [
             tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
@@ -92,7 +126,7 @@ class CardEndpoint:
         if etag.decode() in known or "*" in known:
             await answer(send, 304, extra=extra)
             return
-        await answer(send, 200, body, JSON, extra, head=scope["method"] == "HEAD")
+        await answer(send, 200, body, kind, extra, head=scope["method"] == "HEAD")
 
     def _page(self, form: str, base: str) -> tuple[bytes, bytes]:
         page = self._ready.get((form, base))
@@ -110,8 +144,15 @@ def _openapi(card: Card, base: str) -> bytes:
     return document(card, base)
 
 
+def _page(card: Card, base: str) -> bytes:
+    from .agent_page import agent_page  # few callers ask for it
+
+    return agent_page(card, base)
+
+
 _FORMS: dict[str, Callable[[Card, str], bytes]] = {
     "openapi": _openapi,
+    "page": _page,
     "pure": lambda card, base: documents.pure_1_0(card),
     "merged": lambda card, base: documents.merged(card),
     "legacy": lambda card, base: documents.legacy(card),

@@ -49,6 +49,8 @@ _GONE, _PATIENT = 1.0, 0.03
 """The seconds in which Granian's threads have to end after it reports its own end."""
 _FIRST_LOOK, _LATER_LOOKS = 0.002, 0.02
 """The seconds before the first check for these threads, and at most between two later checks."""
+_ACCEPTED = 0.2
+"""The seconds in which the first request of an accepted connection must have been read."""
 _UNSEEN = 0.05
 """The seconds to wait on systems that do not show whether a thread has ended."""
 _numbers = count(1)
@@ -60,15 +62,17 @@ def bind(
     flag: str = "--port",
     limits: Limits | None = None,
     reserved: int = 0,
+    *,
+    shared: bool = False,
 ) -> socket.socket:
     """Returns a listening socket, or raises a `ConfigError` that says what to do. `flag` is the
     option that sets the port; `reserved` is another port of ours, which is not suggested instead
-    of this one."""
+    of this one. Several sockets can be bound to a port if all of them are `shared`."""
     limits = limits or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.getaddrinfo(host, port)
-        sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        sock = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
         # Connections inherit TCP_NODELAY. Without it, an event after the headers waits 40 ms for
         # the client's delayed acknowledgement.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -212,6 +216,12 @@ class GranianServer(Embedded):
     def refuse(self) -> None:
         """Accepts no more connections and closes idle ones. Running exchanges go on."""
         self.stop()  # type: ignore[no-untyped-call]
+
+    async def settle(self) -> None:
+        """After `refuse`: returns when the requests on connections that were accepted just before
+        have begun, so that they are still answered."""
+        if self._serving is not None:
+            await asyncio.wait({self._serving}, timeout=_ACCEPTED)
 
     async def end(self, wait: float) -> None:
         """Waits at most `wait` seconds for the running exchanges to end. A client that never sends

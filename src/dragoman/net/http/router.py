@@ -118,7 +118,7 @@ class Router:
             for key, fits in router._patterns.items():
                 if fits(path) and (found := router._of_pattern(key, method)):
                     return found(scope, receive, send)
-            return _no_route(scope, receive, send, methods)
+            return no_route(scope, receive, send, methods)
         if methods is not None and (socket := methods.get(SOCKET)) is not None:
             return socket(scope, receive, send)
         return _no_socket(receive, send)
@@ -187,9 +187,10 @@ async def _no_socket(receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close", "code": 1000})
 
 
-async def _no_route(
+async def no_route(
     scope: Scope, receive: Receive, send: Send, methods: Mapping[str, Handler] | None
 ) -> None:
+    """Answers a request for a path or a method that is not served."""
     head = scope["method"] == "HEAD"
     _, extra = await RequestBody(scope, receive, headers_in(scope["headers"])).drain()
     if methods is None:

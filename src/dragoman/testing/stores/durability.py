@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 from pathlib import Path
 
@@ -259,6 +260,8 @@ class DurabilityTests(StoreTests):
             *(sys.executable, "-m", "dragoman.testing.stores.crash_worker"),
             *(inspect.getfile(type(self)), type(self).__name__, str(folder)),
             stdout=asyncio.subprocess.PIPE,
+            # The file may import modules that pytest finds for us.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert process.stdout is not None
         lines = [await process.stdout.readline() for _ in range(150)]

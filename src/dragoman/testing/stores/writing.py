@@ -255,6 +255,12 @@ class WritingTests(StoreTests):
         async with self.fixture(tmp_path) as fixture:
             taken = await fixture.create(fixture.draft("taken", key=key))
             outcomes: dict[str, Exception | None] = {}
+            complete = asyncio.Event()
+
+            def report(name: str, error: Exception | None) -> None:
+                outcomes[name] = error
+                if len(outcomes) == 5:
+                    complete.set()
 
             def note(name: str) -> None:
                 drafts = {
@@ -264,7 +270,7 @@ class WritingTests(StoreTests):
                     "last": fixture.draft("last"),
                 }
                 if name in drafts:
-                    fixture.store.create(drafts[name], lambda e: outcomes.__setitem__(name, e))
+                    fixture.store.create(drafts[name], lambda e: report(name, e))
 
             def fenced() -> Write:
                 fixture.folds["taken"] = Fold("taken", "c-taken")
@@ -272,10 +278,13 @@ class WritingTests(StoreTests):
 
             note("first")
             note("again")
-            fixture.store.append(fenced(), lambda e: outcomes.__setitem__("fenced", e))
+            fixture.store.append(fenced(), lambda e: report("fenced", e))
             note("same id")
             note("last")
             await fixture.open_task("after")
+            # Changes of different tasks may overtake each other.
+            async with asyncio.timeout(60):
+                await complete.wait()
             kinds = {name: type(outcome) for name, outcome in outcomes.items()}
             assert kinds == {
                 "first": type(None),

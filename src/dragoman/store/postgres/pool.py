@@ -1,0 +1,335 @@
+"""The connections of one process to PostgreSQL: a bounded number, opened again when they are lost.
+
+Theory. A statement fails in one of three ways. The database refuses it: the error is the caller's.
+The database could not do it now (a deadlock, a time-out): it is tried again. Or the connection is
+lost: then nobody knows whether a commit that was under way has happened. A transaction therefore
+asks for its id before it commits, and after a loss we look up what became of that id; a repeated
+statement is one that may be repeated. While the database is away, callers wait for it with a pause
+that grows, and only for as long as they said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from dragoman.core.errors import ConfigError, StoreError, StoreUnavailable
+from dragoman.core.log import Logger
+
+from .address import PostgresAddress
+
+log = Logger("store")
+
+R = TypeVar("R")
+
+OLDEST = 15
+"""The oldest version of PostgreSQL that we use."""
+CONNECT = 5.0
+"""Seconds that one attempt to connect may take."""
+STATEMENT = 30.0
+"""Seconds after which the database ends a statement. A little later, we give the connection up."""
+LOCK_WAIT = 10.0
+"""Seconds for which a statement waits for a lock."""
+PATIENCE = 5.0
+"""Seconds for which a read waits for a database that is away."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two attempts to connect."""
+
+LOST = (
+    OSError,  # also ConnectionError and TimeoutError
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,  # the server became a standby
+)
+"""The connection is lost, or leads to a server that cannot write."""
+BUSY = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+)
+"""The statement has changed nothing, and may succeed if it is repeated."""
+UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
+"""PostgreSQL cannot store a NUL character in a text."""
+_WRONG_ADDRESS = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.ClientConfigurationError,
+    ValueError,
+)
+
+_XID = "SELECT pg_current_xact_id_if_assigned()::text"
+_FATE = "SELECT pg_xact_status($1::text::xid8)"
+_DURABLE = ("on", "remote_apply")
+
+
+class Database:
+    """A connection whose statements name the schema `dragoman`, whatever it is called here."""
+
+    def __init__(self, raw: asyncpg.Connection[Any], text: Callable[[str], str]) -> None:
+        self.raw = raw
+        self._text = text
+
+    async def fetch(self, sql: str, *arguments: object) -> list[Any]:
+        """Returns the rows that a statement finds."""
+        return await self.raw.fetch(self._text(sql), *arguments)
+
+    async def fetchrow(self, sql: str, *arguments: object) -> Any:
+        """Returns the first row, or None."""
+        return await self.raw.fetchrow(self._text(sql), *arguments)
+
+    async def fetchval(self, sql: str, *arguments: object) -> Any:
+        """Returns the first value of the first row, or None."""
+        return await self.raw.fetchval(self._text(sql), *arguments)
+
+    async def execute(self, sql: str, *arguments: object) -> int:
+        """Executes a statement, and returns how many rows it has changed."""
+        count = (await self.raw.execute(self._text(sql), *arguments)).rpartition(" ")[2]
+        return int(count) if count.isdecimal() else 0
+
+
+Job = Callable[[Database], Awaitable[R]]
+
+
+class DatabasePool:
+    """A bounded number of connections. Every method may be used by several tasks at a time."""
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self._address = address
+        self._places = asyncio.Semaphore(address.connections)
+        self._idle: list[Database] = []
+        self._texts: dict[str, str] = {}
+        self._closed = False
+
+    async def open(self) -> None:
+        """Connects for the first time. Raises `ConfigError` if this database cannot be used."""
+        self._closed = False
+        try:
+            first = await self._connect()
+        except LOST as error:
+            raise ConfigError(f"PostgreSQL cannot be reached: {_plain(error)}.") from error
+        except (*_WRONG_ADDRESS, asyncpg.PostgresError) as error:
+            raise ConfigError(f"PostgreSQL refuses this address: {_plain(error)}.") from error
+        self._idle.append(first)
+        try:
+            await self._check(first)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _check(self, first: Database) -> None:
+        if first.raw.get_server_version().major < OLDEST:
+            raise ConfigError(f"PostgreSQL {OLDEST} or newer is needed.")
+        mode = await first.fetchval("SHOW synchronous_commit")
+        if mode not in _DURABLE:
+            raise ConfigError(
+                f"'synchronous_commit' is {mode!r} for this role, so a crash of the database would "
+                "lose tasks that were acknowledged. Set it to 'on': "
+                "ALTER ROLE ... SET synchronous_commit = on."
+            )
+        if await first.fetchval("SHOW fsync") != "on":
+            log.warning("'fsync' of PostgreSQL is off, so a power cut may lose tasks")
+
+    async def close(self) -> None:
+        """Closes the connections. Callers that come later get `StoreUnavailable`."""
+        self._closed = True
+        while self._idle:
+            await _close(self._idle.pop())
+
+    @property
+    def address(self) -> PostgresAddress:
+        """Where the database is."""
+        return self._address
+
+    # Work.
+
+    async def read(self, job: Job[R], patience: float = PATIENCE) -> R:
+        """Does a job that may be repeated: one that only reads, or whose second time changes
+        nothing. Each of its statements is a transaction of its own."""
+        until = asyncio.get_running_loop().time() + patience
+        while True:
+            try:
+                async with self.connection(until) as db:
+                    return await job(db)
+            except LOST as error:
+                await self._pause_after(error, until)
+            except BUSY as error:
+                await self._pause_after(error, until)
+            except UNSTORABLE as error:
+                raise unstorable() from error
+
+    async def write(self, job: Job[R], patience: float = STATEMENT) -> R:
+        """Does a job in one transaction. If the connection is lost during the commit, looks up
+        whether it has happened."""
+        until = asyncio.get_running_loop().time() + patience
+        while True:
+            xid: str | None = None
+            try:
+                async with self.connection(until) as db:
+                    await db.execute("BEGIN")
+                    try:
+                        result = await job(db)
+                        xid = await db.fetchval(_XID)
+                    except BaseException:
+                        if not db.raw.is_closed():
+                            await db.execute("ROLLBACK")
+                        raise
+                    await db.execute("COMMIT")
+                    return result
+            except LOST as error:
+                if xid is not None and await self._has_committed(xid, until):
+                    return result
+                await self._pause_after(error, until)
+            except BUSY as error:
+                await self._pause_after(error, until)
+            except UNSTORABLE as error:
+                raise unstorable() from error
+
+    async def _has_committed(self, xid: str, until: float) -> bool:
+        """Returns what became of a transaction. Its server process may still be at work on it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            fate = await self.read(lambda db: db.fetchval(_FATE, xid), until - loop.time())
+            if fate != "in progress":
+                return bool(fate == "committed")
+            await asyncio.sleep(FIRST_PAUSE)
+
+    async def _pause_after(self, error: BaseException, until: float) -> None:
+        check_argument(error)
+        if self._closed or asyncio.get_running_loop().time() >= until:
+            raise unavailable(error) from error
+        await asyncio.sleep(FIRST_PAUSE * random.uniform(0.5, 1.5))
+
+    # Connections.
+
+    @asynccontextmanager
+    async def connection(self, until: float) -> AsyncIterator[Database]:
+        """Lends a connection. Waits until this loop time for a place and for the database."""
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        if self._places.locked():
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._places.acquire()
+            except TimeoutError as error:
+                raise unavailable(error) from None
+        else:
+            await self._places.acquire()
+        try:
+            db = await self._open_one(until)
+            try:
+                yield db
+            except BaseException as error:
+                # After a cancellation or a time-out the answer may still be on its way.
+                if isinstance(error, LOST) or not isinstance(error, Exception):
+                    db.raw.terminate()
+                raise
+            finally:
+                if self._closed or db.raw.is_closed() or db.raw.is_in_transaction():
+                    await _close(db)
+                else:
+                    self._idle.append(db)
+        finally:
+            self._places.release()
+
+    async def _open_one(self, until: float) -> Database:
+        while self._idle:
+            db = self._idle.pop()
+            if not db.raw.is_closed():
+                return db
+        pause = FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await self._connect()
+            except (*LOST, asyncpg.PostgresError, ValueError) as error:
+                if self._closed or loop.time() + pause > until:
+                    raise unavailable(error) from error
+                log.warning("PostgreSQL cannot be reached, so we try again", why=_plain(error))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _connect(self) -> Database:
+        address = self._address
+        direct = address.statement_cache
+        return Database(await connect(address, direct=direct), self.text)
+
+    def text(self, sql: str) -> str:
+        """Returns a statement with the name of the schema as it is here."""
+        if self._address.schema == "dragoman":
+            return sql
+        found = self._texts.get(sql)
+        if found is None:
+            schema = self._address.schema
+            found = self._texts[sql] = sql.replace("dragoman.", f"{schema}.").replace(
+                "SCHEMA IF NOT EXISTS dragoman", f"SCHEMA IF NOT EXISTS {schema}"
+            )
+        return found
+
+
+async def connect(address: PostgresAddress, *, direct: bool) -> asyncpg.Connection[Any]:
+    """Connects to the server that takes writes. A pooler knows no settings of a session, so they
+    are given only on a direct connection."""
+    # A plan is made once and then kept. At that time the tables may be nearly empty, and a plan
+    # that reads a whole table would be kept while the table grows.
+    settings = {
+        "application_name": "dragoman",
+        "statement_timeout": str(int(STATEMENT * 1000)),
+        "lock_timeout": str(int(LOCK_WAIT * 1000)),
+        "idle_in_transaction_session_timeout": str(int(STATEMENT * 1000)),
+        "tcp_keepalives_idle": "20",
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+        "jit": "off",
+    }
+    return await asyncpg.connect(
+        address.dsn,
+        timeout=CONNECT,
+        command_timeout=STATEMENT + CONNECT,
+        statement_cache_size=200 if direct else 0,
+        max_cached_statement_lifetime=0,
+        target_session_attrs=SessionAttribute.read_write if direct else None,
+        server_settings=settings if direct else {},
+    )
+
+
+async def _close(db: Database) -> None:
+    if db.raw.is_closed():
+        return
+    try:
+        await db.raw.close(timeout=CONNECT)
+    except Exception:  # it is of no use any more, and the server will notice
+        db.raw.terminate()
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """Logs an error that callers can do nothing about, and returns the error that they get."""
+    log.error("PostgreSQL failed", error=repr(error))
+    return StoreUnavailable()
+
+
+def check_argument(error: BaseException) -> None:
+    """Raises `StoreError` if the driver could not encode an argument. Its error is of the same kind
+    as that of a closed connection."""
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        raise StoreError(f"This cannot be stored: {_plain(error)}.") from error
+
+
+def unstorable() -> StoreError:
+    """Returns the error for a text that PostgreSQL cannot store."""
+    return StoreError("This cannot be stored: a name or an id contains a NUL character.")
+
+
+def _plain(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).rstrip(".")

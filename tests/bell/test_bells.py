@@ -1,0 +1,159 @@
+"""Bells between processes: what one rings the others hear, and a bell that was cut rings again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from dragoman.bell import SharedBell
+from dragoman.bell.nats import NatsBell
+from dragoman.bell.postgres import PostgresBell
+from dragoman.core.errors import ConfigError
+from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.pool import connect
+from nats_server import NatsServer
+from postgres import server_url
+from waiting import before_again, stays, until
+
+EVERYTHING = ["everything"]
+
+
+class Ear:
+    """A bell, and what it has heard."""
+
+    def __init__(self, bell: SharedBell) -> None:
+        self.bell = bell
+        self.heard: list[list[str]] = []
+
+    def hear(self, task_ids: Sequence[str] | None) -> None:
+        self.heard.append(EVERYTHING if task_ids is None else list(task_ids))
+
+
+class PostgresPlace:
+    """Bells on one channel of PostgreSQL."""
+
+    def __init__(self, folder: Path) -> None:
+        self._channel = f"bells_{abs(hash(folder))}"
+        self._address = parse_address(server_url())
+
+    def bell(self) -> SharedBell:
+        return PostgresBell(partial(connect, self._address, direct=True), self._channel)
+
+    async def cut(self) -> None:
+        """Ends the connections of all bells."""
+        connection = await asyncpg.connect(self._address.dsn)
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'dragoman'"
+        )
+        await connection.close()
+
+    def end(self) -> None:
+        """The server is that of all tests."""
+
+
+class NatsPlace:
+    """Bells on one subject of a NATS server."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = NatsServer(folder)
+
+    def bell(self) -> SharedBell:
+        return NatsBell(self._server.url, "dragoman.test")
+
+    async def cut(self) -> None:
+        """Kills the server, and starts it again."""
+        self._server.kill()
+        self._server.start()
+
+    def end(self) -> None:
+        self._server.kill()
+
+
+Place = PostgresPlace | NatsPlace
+
+
+@pytest.fixture(params=[PostgresPlace, NatsPlace], ids=["postgres", "nats"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made: Place = request.param(tmp_path)
+    yield made
+    made.end()
+
+
+@asynccontextmanager
+async def ears(place: Place, count: int) -> AsyncIterator[list[Ear]]:
+    """Bells that are connected. Each has been told to look at everything once."""
+    made = [Ear(place.bell()) for _ in range(count)]
+    for ear in made:
+        await ear.bell.start(ear.hear)
+    try:
+        await until(lambda: all(ear.heard == [EVERYTHING] for ear in made))
+        yield made
+    finally:
+        for ear in made:
+            await ear.bell.stop()
+
+
+async def test_what_one_rings_all_others_hear(place: Place) -> None:
+    async with ears(place, 3) as (one, two, three):
+        one.bell.ring(["a", 'odd "id", 🐢'])
+        await until(lambda: len(two.heard) == len(three.heard) == 2)
+        assert two.heard[1] == three.heard[1] == ["a", 'odd "id", 🐢']
+        two.bell.ring(["b"])
+        await until(lambda: one.heard[1:] == [["b"]])
+        await stays(lambda: len(two.heard) == 2)
+
+
+async def test_what_is_rung_together_is_one_message(place: Place) -> None:
+    async with ears(place, 2) as (one, two):
+        for number in range(100):
+            one.bell.ring([f"t{number % 50}"])
+        await until(lambda: len(two.heard) > 1)
+        assert two.heard[1] == [f"t{number}" for number in range(50)]
+
+
+async def test_too_many_tasks_are_everything(place: Place) -> None:
+    async with ears(place, 2) as (one, two):
+        one.bell.ring([f"task-{number}" for number in range(10_000)])
+        await until(lambda: two.heard[1:] == [EVERYTHING])
+
+
+async def test_a_bell_that_was_cut_rings_for_everything_and_goes_on(place: Place) -> None:
+    async with ears(place, 2) as (one, two):
+        for _ in range(3):
+            one.heard.clear()
+            two.heard.clear()
+            await place.cut()
+            await until(lambda: one.heard[:1] == two.heard[:1] == [EVERYTHING])
+
+            async def arrives() -> bool:
+                one.bell.ring(["again"])
+                await before_again()
+                return ["again"] in two.heard
+
+            await until(arrives)
+
+
+async def test_a_bell_without_a_server_does_not_hold_anyone_up(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.kill()
+    ear = Ear(NatsBell(server.url, "dragoman.test"))
+    await ear.bell.start(ear.hear)
+    ear.bell.ring(["a"])
+    server.start()
+    try:
+        await until(lambda: ear.heard == [EVERYTHING])
+        await ear.bell.stop()
+    finally:
+        server.kill()
+
+
+def test_the_address_of_a_nats_bell_is_checked() -> None:
+    for wrong in ("nats://", "nats://host/path", "nats://host?user=me"):
+        with pytest.raises(ConfigError):
+            NatsBell(wrong, "x")

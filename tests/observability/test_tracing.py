@@ -1,0 +1,180 @@
+"""Spans for OpenTelemetry: each call, run, step, remote call and webhook, in one trace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from dragoman import Agent, State, Turn, connect, spans
+from dragoman.observability.tracing import OtelTracer
+from dragoman.settings import Server, Settings
+from dragoman.testing import served
+from waiting import until
+from webhooks.receiver import Receiver
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def exported() -> Iterator[InMemorySpanExporter]:
+    """What a collector would get of this process."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    spans.tracer = OtelTracer(provider.get_tracer("dragoman"))
+    yield exporter
+    spans.tracer = None
+
+
+def desk() -> Agent:
+    agent = Agent("Desk", description="Works")
+
+    @agent.skill("work")
+    async def work(turn: Turn) -> str:
+        return str(await turn.step("double", lambda: turn.text * 2))
+
+    @agent.skill("crash")
+    async def crash(turn: Turn) -> str:
+        raise ValueError("a bug")
+
+    return agent
+
+
+def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return span.parent.span_id if span.parent is not None else None
+
+
+def id_of(span: ReadableSpan) -> int:
+    about = span.get_span_context()
+    assert about is not None
+    return about.span_id
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["send", "stream"])
+async def test_a_call_its_run_and_its_steps_are_one_trace(
+    exported: InMemorySpanExporter, streams: bool
+) -> None:
+    async with served(desk()) as url, connect(url) as agent:
+        agent = agent.bearing(trace=PARENT)
+        if streams:
+            await agent.stream("ab").result()
+        else:
+            await agent.send("ab")
+
+    found = named(exported)
+    asked, call = found["call Desk SendMessage"], found["desk SendMessage"]
+    run, step = found["run work"], found["step double"]
+    assert parent_of(asked) == int("b7ad6b7169203331", 16)
+    assert parent_of(call) == id_of(asked)
+    assert parent_of(run) == id_of(call)
+    assert parent_of(step) == id_of(run)
+    for span in (asked, call, run, step):
+        about = span.get_span_context()
+        assert about is not None
+        assert f"{about.trace_id:032x}" == TRACE
+    assert (asked.kind, call.kind) == (trace.SpanKind.CLIENT, trace.SpanKind.SERVER)
+    assert call.attributes is not None
+    assert call.attributes["rpc.method"] == "SendMessage"
+    assert call.attributes["rpc.system"] == "a2a-1.0"
+    assert run.attributes is not None
+    assert run.attributes["dragoman.task"] == call.attributes["dragoman.task"]
+    assert run.attributes["dragoman.attempt"] == 1
+
+
+async def test_an_agent_that_calls_another_passes_the_trace_on(
+    exported: InMemorySpanExporter,
+) -> None:
+    boss = Agent("Boss", description="Asks")
+
+    @boss.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return (await turn.agent(url).send(turn.text)).text
+
+    async with served(desk()) as url, served(boss) as front, connect(front) as agent:
+        await agent.send("ab")
+    found = named(exported)
+    assert parent_of(found["call Desk SendMessage"]) == id_of(found["run ask"])
+    assert parent_of(found["desk SendMessage"]) == id_of(found["call Desk SendMessage"])
+
+
+async def test_a_crash_is_an_error_and_a_wrong_request_is_not(
+    exported: InMemorySpanExporter,
+) -> None:
+    async with served(desk()) as url, connect(url) as agent:
+        task = await agent.send("x", skill="crash")
+        assert task.state is State.FAILED
+        with pytest.raises(Exception, match="no such task"):
+            await agent.get("nowhere")
+    found = named(exported)
+    assert found["run crash"].attributes["dragoman.state"] == "failed"
+    assert found["desk GetTask"].status.is_unset
+    assert found["desk GetTask"].attributes["dragoman.reason"] == "task_not_found"
+
+
+async def test_a_webhook_belongs_to_the_run_and_carries_its_trace(
+    exported: InMemorySpanExporter,
+) -> None:
+    async with Receiver() as receiver:
+        settings = Settings(server=Server(store="memory:", allow_private=True))
+        async with served(desk(), settings) as url, connect(url) as agent:
+            await agent.send("ab", hook=receiver.url)
+            await until(lambda: "webhook" in named(exported))
+    sent = [span for span in exported.get_finished_spans() if span.name == "webhook"]
+    run = named(exported)["run work"]
+    assert {parent_of(span) for span in sent} == {id_of(run)}
+    heard = {call.headers["traceparent"].split("-")[2] for call in receiver.heard}
+    assert heard <= {f"{id_of(span):016x}" for span in sent}
+
+
+def test_without_a_tracer_nothing_of_it_is_loaded_or_in_the_way() -> None:
+    code = (
+        "import sys, asyncio\n"
+        "from dragoman import Agent\n"
+        "from dragoman.app import create_app\n"
+        "from dragoman.settings import Server, Settings\n"
+        "app = create_app(Agent('a'), Settings(server=Server(store='memory:')))\n"
+        "print([m for m in sys.modules if 'tracing' in m or 'opentelemetry' in m])\n"
+        "print(type(app.server.peer).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules, peer = done.stdout.splitlines()
+    assert modules == "['dragoman.settings.tracing']"
+    assert "Tracing" not in peer
+
+
+def test_a_server_with_tracing_sends_over_otlp_or_says_what_to_install() -> None:
+    code = (
+        "import sys\n"
+        "if sys.argv[1:]: sys.modules['opentelemetry.sdk.trace'] = None\n"
+        "from dragoman.observability.tracing import set_up\n"
+        "from dragoman.settings import Tracing\n"
+        "set_up(Tracing(enabled=True, service='desk'))\n"
+        "from opentelemetry import trace\n"
+        "print(dict(trace.get_tracer_provider().resource.attributes)['service.name'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "desk", done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code, "missing"], capture_output=True, text=True, check=False
+    )
+    assert 'pip install "dragoman[otel]"' in done.stderr
+
+
+def test_the_setting_enables_it() -> None:
+    from dragoman.settings import load
+
+    assert load({"tracing": True}).tracing.enabled
+    assert load({}, {"DRAGOMAN_TRACING_ENABLED": "true"}).tracing.enabled
+    assert replace(load({}).tracing, enabled=True) == load({"tracing": True}).tracing
