@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -304,14 +304,26 @@ def running(
         yield server
 
 
+def _store_url(store: str, scratch: str, stack: ExitStack) -> str:
+    if store == "postgres":
+        # A server of its own, as the tests start it, which synchronizes its disk.
+        sys.path.append(str(ROOT / "tests"))
+        from postgres import Server as Postgres
+
+        database = Postgres()
+        stack.callback(database.remove)
+        return database.url
+    return "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
+
+
 @contextmanager
 def _started(
     subject: Subject, store: str, *, core: int | None, grpc: bool = False, behind: int = 0
 ) -> Iterator[Server]:
     # Beside the peers and not in /tmp, which may be memory: a commit has to reach a disk.
     PEERS.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch:
-        store_url = "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
+    with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch, ExitStack() as stack:
+        store_url = _store_url(store, scratch, stack)
         port, grpc_port = _free_port(), _free_port() if grpc else 0
         command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
         command += ["--grpc-port", str(grpc_port)] if grpc else []
@@ -323,7 +335,7 @@ def _started(
             process = subprocess.Popen(
                 command,
                 cwd=scratch,
-                env={**os.environ, **subject.environment},
+                env={"DRAGOMAN_SECRET_KEY": "k" * 32, **os.environ, **subject.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

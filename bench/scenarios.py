@@ -258,6 +258,9 @@ SCENARIOS = {
     for scenario in (
         Scenario("send", "Send, in memory", sends(CONNECTIONS), (*A2A_SERVERS, BARE, BARE_POLICY)),
         Scenario("send-sqlite", "Send, on SQLite", sends(CONNECTIONS), DURABLE, store="sqlite"),
+        Scenario(
+            "send-postgres", "Send, on PostgreSQL", sends(CONNECTIONS), (OURS,), store="postgres"
+        ),
         Scenario("get", "Get of a finished task", gets, A2A_SERVERS),
         Scenario("send-rest", "Send over REST, in memory", rest_sends, (OURS,)),
         Scenario("send-grpc", "Send over gRPC, in memory", grpc_sends, DURABLE, grpc=True),
@@ -305,6 +308,13 @@ SCENARIOS = {
             (*A2A_SERVERS, BARE, BARE_POLICY),
         ),
         Scenario("send-one-sqlite", "Send, on SQLite, one connection", sends(1), DURABLE, "sqlite"),
+        Scenario(
+            "send-one-postgres",
+            "Send, on PostgreSQL, one connection",
+            sends(1),
+            (OURS,),
+            "postgres",
+        ),
         Scenario(
             "client-send",
             f"Client CPU of a send to our server, {CONNECTIONS} at once",

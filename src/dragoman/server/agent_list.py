@@ -58,7 +58,7 @@ class AgentList:
             CATALOG: self._if_any(self.catalog),
         }
         found = {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
-        if self._empty:  # else the only agent of the server is there
+        if self._empty:  # else the only agent of the server is at this address
             found["/"] = dict.fromkeys(("GET", "HEAD", "POST"), self.root)
         return found
 

@@ -66,6 +66,8 @@ class Change(Struct, eq=False):
     done: Done
     alone: bool = False
     """Whether it must not be joined with the changes before it."""
+    reported: bool = False
+    """Whether its callback was called."""
     tries: int = 0
     """How often it was refused although its row gave no reason."""
 
@@ -143,17 +145,23 @@ class CommitQueue:
     async def _batch(self, tasks: list[str]) -> None:
         groups: list[Group] = []
         odd: list[Change] = []
-        for task_id in tasks:
-            group = await self._next(task_id)
-            if isinstance(group, Group):
-                groups.append(group)
-            elif group is not None:
-                odd.append(group)
         try:
+            for task_id in tasks:
+                group = await self._next(task_id)
+                if isinstance(group, Group):
+                    groups.append(group)
+                elif group is not None:
+                    odd.append(group)
             if groups:
                 await self._store(groups)
             for change in odd:
                 await self._refuse(change)
+        except Exception as error:
+            # A callback that is never called would leave its caller waiting forever.
+            failure = unavailable(error)
+            for change in [*odd, *(change for group in groups for change in group.changes)]:
+                if not change.reported and change not in self._lines[_task_of(change)]:
+                    self._report(change, failure)
         finally:
             for task_id in tasks:
                 if self._lines[task_id]:
@@ -218,6 +226,7 @@ class CommitQueue:
             self._lines[task_id].appendleft(change)
 
     def _report(self, change: Change, error: Exception | None) -> None:
+        change.reported = True
         try:
             change.done(error)
         except Exception as exc:  # a callback that raises disturbs no other
@@ -330,8 +339,7 @@ class CommitQueue:
         if reason is not None:
             self._report(change, reason)
             return
-        task_id = what.row.task_id if isinstance(what, Draft) else what.claim.task_id
-        self._separate(task_id, [change])
+        self._separate(_task_of(change), [change])
 
     async def _why_no_task(self, draft: Draft) -> Exception | None:
         row, key = draft.row, draft.idempotency
@@ -351,6 +359,11 @@ class CommitQueue:
         except _REFUSALS as error:
             return error
         return None
+
+
+def _task_of(change: Change) -> str:
+    what = change.what
+    return what.row.task_id if isinstance(what, Draft) else what.claim.task_id
 
 
 def _piece(write: Write) -> bytes:

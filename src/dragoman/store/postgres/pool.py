@@ -121,6 +121,13 @@ class DatabasePool:
         except (*_WRONG_ADDRESS, asyncpg.PostgresError) as error:
             raise ConfigError(f"PostgreSQL refuses this address: {_plain(error)}.") from error
         self._idle.append(first)
+        try:
+            await self._check(first)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _check(self, first: Database) -> None:
         if first.raw.get_server_version().major < OLDEST:
             raise ConfigError(f"PostgreSQL {OLDEST} or newer is needed.")
         mode = await first.fetchval("SHOW synchronous_commit")

@@ -1,0 +1,380 @@
+"""What only the store on PostgreSQL has: layouts, lost connections, poolers and other clocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from dragoman.core.errors import ConfigError, Conflict, Fenced, StoreError, TaskNotFound
+from dragoman.core.events import StateChanged
+from dragoman.core.model import Hook, State
+from dragoman.store import open_store
+from dragoman.store.interface import Input
+from dragoman.store.postgres import commit_queue
+from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.migrations import migrate, scripts
+from dragoman.store.postgres.pool import DatabasePool
+from dragoman.store.postgres.store import PostgresStore
+from dragoman.testing.stores import HandClock, StoreFixture
+from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
+from postgres import server_url, store_url
+from waiting import until
+
+WORKING = StateChanged(state=State.WORKING)
+SOCKET = ".s.PGSQL.5432"
+
+
+class Cutter:
+    """Stands between a store and PostgreSQL. It passes a statement with certain arguments on, and
+    ends the connection before the answer comes back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = Path(server_url().partition("host=")[2]) / SOCKET
+        self.cuts: list[bytes] = []
+        """Parts of the arguments of statements whose answers are to be lost, each once."""
+        self.lost = 0
+
+    def url(self, folder: Path) -> str:
+        """The address of the store that belongs to a folder, through this."""
+        server = str(self._server.parent)
+        return store_url(folder).replace(f"host={server}", f"host={self._folder}")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_unix_connection(str(self._server))
+        cut = False
+
+        async def forward() -> None:
+            nonlocal cut
+            while data := await reader.read(65536):
+                for part in self.cuts:
+                    if part in data:
+                        self.cuts.remove(part)
+                        cut = True
+                        break
+                requests.write(data)
+
+        async def back() -> None:
+            while data := await answers.read(65536):
+                if cut:
+                    self.lost += 1
+                    return
+                writer.write(data)
+
+        tasks = [asyncio.create_task(forward()), asyncio.create_task(back())]
+        with suppress(OSError, asyncio.CancelledError):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        for stream in (writer, requests):
+            stream.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Cutter]:
+        server = await asyncio.start_unix_server(self._serve, str(self._folder / SOCKET))
+        yield self
+        server.close()
+
+
+def _fixture(url: str, folder: Path) -> StoreFixture:
+    async def make(_: Path, clock: HandClock) -> Any:
+        return open_store(url, clock=clock)
+
+    return StoreFixture(make, folder)
+
+
+async def _blocked(count: int, *, end: bool = False) -> None:
+    """Waits until so many connections wait for a lock, and ends them if that is asked for."""
+    watcher = await asyncpg.connect(server_url())
+    query = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+    async def blocked() -> list[Any]:
+        found = await watcher.fetch(query)
+        return found if len(found) >= count else []
+
+    for (pid,) in await until(blocked):
+        if end:
+            await watcher.execute("SELECT pg_terminate_backend($1)", pid)
+    await watcher.close()
+
+
+# Commits of unknown fate.
+
+
+@pytest.fixture
+async def cutter(tmp_path: Path) -> AsyncIterator[Cutter]:
+    async with Cutter(tmp_path).running() as made:
+        yield made
+
+
+async def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
+    cutter: Cutter, tmp_path: Path
+) -> None:
+    async with _fixture(cutter.url(tmp_path), tmp_path) as fixture:
+        # A second create would be refused as a conflict, a second append as fenced.
+        cutter.cuts.append(b"working")
+        row = await fixture.open_task("t1")
+        cutter.cuts.append(b"working")
+        await fixture.append(fixture.write(row.claim, WORKING, WORKING))
+        cutter.cuts.append(b"completed")
+        await fixture.end(row)
+        assert cutter.lost == 3
+        assert [entry.seq for entry in await fixture.log("t1")] == [1, 2, 3, 4, 5]
+        assert (await fixture.store.row(ALICE, "t1")).state is State.COMPLETED
+
+
+async def test_what_was_not_committed_is_repeated(tmp_path: Path) -> None:
+    url = store_url(tmp_path)
+    async with _fixture(url, tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        # The statement waits for a lock when its connection is lost, and ends without a commit.
+        holder = await asyncpg.connect(parse_address(url).dsn)
+        schema = parse_address(url).schema
+        await holder.execute("BEGIN")
+        await holder.execute(f"SELECT 1 FROM {schema}.task WHERE task_id = 't1' FOR UPDATE")
+        work = asyncio.create_task(fixture.append(fixture.write(row.claim, WORKING)))
+        await _blocked(1, end=True)
+        await holder.execute("COMMIT")
+        await holder.close()
+        await work
+        assert [entry.seq for entry in await fixture.log("t1")] == [1, 2, 3]
+
+
+async def test_a_transaction_whose_commit_is_lost_is_looked_up(
+    cutter: Cutter, tmp_path: Path
+) -> None:
+    async with _fixture(cutter.url(tmp_path), tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        await fixture.ask(row)
+        cutter.cuts.append(b"COMMIT")
+        told = await fixture.add_input("t1", "Kyoto", "q1")
+        assert (cutter.lost, told.inputs) == (1, 1)
+        assert len(await fixture.store.inputs(row.claim)) == 1
+        cutter.cuts.append(b"COMMIT")
+        await fixture.open_task("t2", worker="")
+        (claimed,) = await fixture.store.claim("w1", AGENT, 9)
+        assert (claimed.task_id, claimed.attempt) == ("t2", 1)
+
+
+async def test_a_fenced_writer_whose_answer_was_lost_stays_fenced(
+    cutter: Cutter, tmp_path: Path
+) -> None:
+    async with _fixture(cutter.url(tmp_path), tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        await fixture.store.enlist("w2", LEASE)
+        assert await fixture.store.seize("w2", "t1", row.epoch) is not None
+        cutter.cuts.append(b"working")
+        with pytest.raises(Fenced):
+            await fixture.append(fixture.write(row.claim, WORKING))
+        assert len(await fixture.log("t1")) == 2
+
+
+# Group commit.
+
+
+async def test_what_is_ready_together_is_one_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[int] = []
+    own = commit_queue.CommitQueue._store
+
+    async def store(self: Any, groups: Any) -> None:
+        statements.append(len(groups))
+        await own(self, groups)
+
+    monkeypatch.setattr(commit_queue.CommitQueue, "_store", store)
+    async with _fixture(store_url(tmp_path), tmp_path) as fixture:
+        outcomes: list[Exception | None] = []
+        rows = [fixture.draft(f"t{n}") for n in range(50)]
+        for draft in rows:
+            fixture.store.create(draft, outcomes.append)
+        await until(lambda: len(outcomes) == 50)
+        for draft in rows:
+            for _ in range(3):
+                write = fixture.write(draft.row.claim, WORKING)
+                fixture.store.append(write, outcomes.append)
+        await until(lambda: len(outcomes) == 200)
+        assert outcomes == [None] * 200
+        assert statements == [50, 50]
+
+
+async def test_a_webhook_that_is_set_while_an_append_waits_hears_of_it(tmp_path: Path) -> None:
+    """The statement of the append began before there was a webhook, so it cannot see it."""
+    url = store_url(tmp_path)
+    schema = parse_address(url).schema
+    async with _fixture(url, tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        holder = await asyncpg.connect(parse_address(url).dsn)
+        await holder.execute("BEGIN")
+        await holder.execute(f"SELECT 1 FROM {schema}.task WHERE task_id = 't1' FOR UPDATE")
+        hook = Hook(hook_id="h", task_id="t1", url="https://example.com/hook")
+        setting = asyncio.create_task(fixture.store.set_hook(ALICE, hook))
+        await _blocked(1)
+        appending = asyncio.create_task(fixture.append(fixture.write(row.claim, WORKING)))
+        await _blocked(2)
+        await holder.execute("COMMIT")
+        await holder.close()
+        await setting
+        await appending
+        (delivery,) = await fixture.store.claim_deliveries(AGENT, 9, 1000)
+        assert delivery.seq == 3
+
+
+# Texts, poolers and clocks.
+
+
+async def test_a_name_with_a_nul_is_refused_and_disturbs_no_other(tmp_path: Path) -> None:
+    async with _fixture(store_url(tmp_path), tmp_path) as fixture:
+        outcomes: dict[str, Exception | None] = {}
+        for name in ("good", "bad\0", "fine"):
+            fixture.store.create(
+                fixture.draft(name), lambda error, name=name: outcomes.__setitem__(name, error)
+            )
+        await until(lambda: len(outcomes) == 3)
+        assert isinstance(outcomes.pop("bad\0"), StoreError)
+        assert outcomes == {"good": None, "fine": None}
+        with pytest.raises(TaskNotFound):
+            await fixture.store.row(ALICE, "bad\0")
+
+
+async def test_it_works_without_prepared_statements(tmp_path: Path) -> None:
+    async with _fixture(f"{store_url(tmp_path)}&statement_cache=off", tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        await fixture.append(fixture.write(row.claim, WORKING))
+        await fixture.add_input("t1")
+        await fixture.end(row, heard=1)
+        assert len(await fixture.log("t1")) == 4
+        with pytest.raises(Conflict):
+            await fixture.create(fixture.draft("t1"))
+
+
+async def test_a_lease_is_measured_by_the_clock_of_the_database(tmp_path: Path) -> None:
+    """Two processes whose clocks differ by a minute: none takes the tasks of the other."""
+    from dragoman.store.clock import SystemClock
+
+    class Ahead(SystemClock):
+        def __call__(self) -> int:
+            return super().__call__() + 60_000
+
+    url = store_url(tmp_path)
+    one, two = PostgresStore(url, SystemClock()), PostgresStore(url, Ahead())
+    for store in (one, two):
+        await store.open()
+    try:
+        await one.enlist("w1", LEASE)
+        await two.enlist("w2", LEASE)
+        fixture = _fixture(url, tmp_path)
+        fixture.clock.now = Ahead()()
+        draft = fixture.draft("t1", worker="w1")
+        done: list[Exception | None] = []
+        one.create(draft, done.append)
+        # What the process that is ahead makes runnable now is due now for the other one too.
+        two.create(fixture.draft("t2", worker=""), done.append)
+        await until(lambda: done == [None, None])
+        assert await two.reap() == []
+        assert await one.reap() == []
+        assert await one.beat("w1", LEASE)
+        assert [row.task_id for row in await one.claim("w1", AGENT, 9)] == ["t2"]
+    finally:
+        await one.close()
+        await two.close()
+
+
+async def test_the_news_of_a_watched_task_are_told_and_those_of_others_are_not(
+    tmp_path: Path,
+) -> None:
+    async with _fixture(store_url(tmp_path), tmp_path) as fixture:
+        store = fixture.store
+        assert isinstance(store, PostgresStore)
+        told: list[str] = []
+        store.on_news = told.extend
+        watched, other = await fixture.open_task("watched"), await fixture.open_task("other")
+        assert await store.watch(["watched", "nowhere"]) == ["watched"]
+        assert await store.watch(["watched"]) == []
+        for row in (watched, other):
+            await fixture.append(fixture.write(row.claim, WORKING))
+        assert told == ["watched"]
+        # An input is told to the process that runs the task, unless it is this one.
+        await fixture.add_input("other")
+        assert told == ["watched"]
+        await fixture.open_task("elsewhere", worker="w9")
+        await store.add_input(ALICE, "elsewhere", Input(message=said("x")), None)
+        await store.ask_cancel(ALICE, "elsewhere")
+        assert told == ["watched", "elsewhere", "elsewhere"]
+
+
+# Opening.
+
+
+async def test_a_database_that_may_lose_commits_is_refused(tmp_path: Path) -> None:
+    url = f"{store_url(tmp_path)}&options=-csynchronous_commit%3Doff"
+    with pytest.raises(ConfigError, match="synchronous_commit"):
+        await open_store(url).open()
+
+
+@pytest.mark.parametrize(
+    "more", ["schema=Public", "schema=a;b", "connections=1", "connections=x", "statement_cache=no"]
+)
+def test_a_parameter_without_sense_is_refused(more: str) -> None:
+    with pytest.raises(ConfigError):
+        open_store(f"postgresql://localhost/db?{more}")
+
+
+async def test_a_database_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        await open_store(f"postgresql://me:secret@/db?host={tmp_path}").open()
+
+
+# Layouts.
+
+
+async def test_processes_that_start_together_make_the_tables_once(tmp_path: Path) -> None:
+    stores = [open_store(store_url(tmp_path)) for _ in range(4)]
+    await asyncio.gather(*(store.open() for store in stores))
+    for store in stores:
+        await store.probe()
+        await store.close()
+
+
+async def test_a_layout_grows_at_once_and_shrinks_when_no_older_process_is_left(
+    tmp_path: Path,
+) -> None:
+    url = store_url(tmp_path)
+    steps = scripts()
+    after = [
+        *steps,
+        (1000, "pre", "ALTER TABLE dragoman.task ADD COLUMN later bigint NOT NULL DEFAULT 0"),
+        (1000, "post", "ALTER TABLE dragoman.task ALTER COLUMN later DROP DEFAULT"),
+    ]
+    old = PostgresStore(url, open_store("memory:")._clock)  # type: ignore[attr-defined]
+    pool = DatabasePool(parse_address(url))
+    await old.open()
+    await pool.open()
+
+    async def ran() -> list[str]:
+        query = "SELECT step FROM dragoman.layout WHERE number = 1000 ORDER BY step DESC"
+        return [step for (step,) in await pool.read(lambda db: db.fetch(query))]
+
+    try:
+        await old.enlist("w1", LEASE)
+        await pool.write(lambda db: migrate(db, after))
+        assert await ran() == ["pre"]
+        # The process of the version before goes on.
+        fixture = _fixture(url, tmp_path)
+        done: list[Exception | None] = []
+        old.create(fixture.draft("t1"), done.append)
+        await until(lambda: done == [None])
+        await old.close()
+        await pool.write(lambda db: migrate(db, after))
+        assert await ran() == ["pre", "post"]
+        # Now it could not write any more, so it is refused.
+        with pytest.raises(ConfigError, match="layout 1000"):
+            await PostgresStore(url, HandClock()).open()
+    finally:
+        await pool.close()
