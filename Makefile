@@ -100,7 +100,7 @@ clean: ## Remove everything the targets made
 	@touch $@
 
 .peers/.ready-all: .peers/.ready
-	@echo "Setting up the heavy ones (1.7 GB) ..."
+	@echo "Setting up the heavy ones (2.9 GB) ..."
 	@$(BIN)/python tests/interop/peers.py --all
 	@touch $@
 

@@ -39,6 +39,7 @@ from dragoman.gateway.upstream_pool import UpstreamPool
 from dragoman.observability.metrics import AgentFigures, Metrics, exposition
 from dragoman.settings import NAMED, PolicyRule, Settings
 from dragoman.testing import Client
+from dragoman.xiaoyi.link_figures import families
 from pages import DOCS, READMES, ROOT, Block, blocks, name
 
 RUN = [page for page in pages.PAGES if any(block.run for block in blocks(page, "python"))]
@@ -317,7 +318,7 @@ async def test_every_metric_is_told() -> None:
     own = msgspec.structs.replace(Settings().server, store="memory:")
     app = create_app(Agent("a", description="a"), Settings(server=own))
     files = app.service(FilesService)
-    more = (*GatewayStatus(lambda: [upstream]).metrics(), *files.metrics())
+    more = (*GatewayStatus(lambda: [upstream]).metrics(), *files.metrics(), *families(()))
     figures = [AgentFigures("", Metrics(), {}, None)]
     text = exposition(figures, streams=0, blocked=0, more=more).decode()
     kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", text))

@@ -315,7 +315,7 @@ HEAVY = (
     *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS, SYNAPSE),
     *(WITH_LANGGRAPH, WITH_PYDANTIC_AI, WITH_OPENAI_AGENTS, WITH_GOOGLE_ADK, WITH_CREWAI),
 )
-"""What only `make test-full` needs: together 1.7 GB."""
+"""What only `make test-full` needs: together 2.9 GB."""
 ALL = LIGHT + HEAVY
 
 
