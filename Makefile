@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
+# A dot every two seconds, until the command that follows has ended.
+DOTS = while sleep 2; do printf .; done & dots=$$!; trap "kill $$dots; echo" EXIT;
 COMPILED := $(VENV)/.compiled
 DOCS_READY := $(VENV)/.docs-ready
 # More workers than two cores have: tests wait more than they work (a third of a core each), though
@@ -27,12 +30,19 @@ $(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check pip==26.3
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check pip==26.3
+	@touch $@
+
+# What serving and calling agents needs; not what checks and tests need.
+$(RUNS): pyproject.toml requirements.lock | $(MADE)
+	@echo "Installing what agents need to run ..."
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check --no-compile -c requirements.lock -e '.[grpc]'
 	@touch $@
 
 # What is imported is compiled then, which is less than everything.
 $(READY): pyproject.toml requirements.lock | $(MADE)
-	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -r requirements.lock
+	@echo "Installing what the checks and tests need, too ..."
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check --no-compile -r requirements.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -42,7 +52,7 @@ $(COMPILED): $(READY)
 
 setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-demo: $(READY) ## Start agents in every dialect and a gateway, and show them talking
+demo: $(RUNS) ## Start agents in every dialect and a gateway, and show them talking
 	@$(BIN)/dragoman demo
 
 test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with small counts

@@ -228,7 +228,7 @@ def test_every_flag_is_told(one: str, tmp_path: Path) -> None:
     flags = set(re.findall(r"--[a-z][a-z-]+", shown)) - ({"--help"} if one else set())
     assert sorted(flag for flag in flags if flag not in told) == []
     if not one:
-        listed = re.findall(r"^│ (\w+) ", shown, re.M)
+        listed = re.findall(r"^  ([a-z]+) +[A-Z]", shown, re.M)
         assert sorted(listed) == sorted(COMMANDS)
         for other in listed:
             assert f"`dragoman {other}" in told

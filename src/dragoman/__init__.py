@@ -1,40 +1,40 @@
 """Write an agent once, speak every agent-to-agent dialect."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dragoman.agent import Agent, Answer, SyncTurn, Turn
-from dragoman.agent.parts import file
-from dragoman.backend import Backend
-from dragoman.core.card import Extension, Provider
-from dragoman.core.events import (
-    ArtifactChunk,
-    Ask,
-    Asked,
-    Event,
-    Note,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
-from dragoman.core.model import (
-    Artifact,
-    Blob,
-    Data,
-    Hook,
-    Link,
-    Message,
-    Part,
-    Role,
-    State,
-    Status,
-    Task,
-    Text,
-)
-
 if TYPE_CHECKING:
-    from dragoman.client import connect
+    from dragoman.agent import Agent, Answer, SyncTurn, Turn
+    from dragoman.agent.parts import file
+    from dragoman.backend import Backend
+    from dragoman.client.connect import connect
+    from dragoman.core.card import Extension, Provider
+    from dragoman.core.events import (
+        ArtifactChunk,
+        Ask,
+        Asked,
+        Event,
+        Note,
+        Noted,
+        Opened,
+        Snapshot,
+        Stamped,
+        StateChanged,
+    )
+    from dragoman.core.model import (
+        Artifact,
+        Blob,
+        Data,
+        Hook,
+        Link,
+        Message,
+        Part,
+        Role,
+        State,
+        Status,
+        Task,
+        Text,
+    )
 
 __version__ = "0.1.0"
 
@@ -73,11 +73,27 @@ __all__ = [
     "file",
 ]
 
+_HOMES = {
+    "dragoman.agent": "Agent Answer SyncTurn Turn",
+    "dragoman.agent.parts": "file",
+    "dragoman.backend": "Backend",
+    "dragoman.client": "connect",
+    "dragoman.core.card": "Extension Provider",
+    "dragoman.core.events": "ArtifactChunk Ask Asked Event Note Noted Opened Snapshot Stamped "
+    "StateChanged",
+    "dragoman.core.model": "Artifact Blob Data Hook Link Message Part Role State Status Task Text",
+}
+"""The modules of the public names. Each is imported when one of its names is used, so that
+`dragoman --help` needs none of them, and a server needs no HTTP client."""
+_WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
+
 
 def __getattr__(name: str) -> Any:
-    """`connect` brings an HTTP client along, which whoever only serves need not load."""
-    if name == "connect":
-        from dragoman.client import connect
+    if name not in _WHERE:
+        raise AttributeError(f"module 'dragoman' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value
 
-        return connect
-    raise AttributeError(f"module 'dragoman' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

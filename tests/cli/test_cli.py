@@ -7,6 +7,7 @@ import resource
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_help_and_version(tmp_path: Path) -> None:
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     for word in ("serve", "demo", "new", "--version"):
         assert word in shown.stdout
-    assert spent < 1.0  # about 0.25 on an idle machine; commands are imported when they run
+    assert spent < 0.5  # about 0.05 on an idle machine: nothing is imported
     assert dragoman("--version", cwd=tmp_path).stdout.strip() == __version__
     serve = dragoman("serve", "--help", cwd=tmp_path).stdout
     for flag in (
@@ -140,7 +141,7 @@ def test_a_help_text_ends_with_examples_and_names_short_flags(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def help_of(*words: str) -> tuple[str, str]:
-        with pytest.raises(SystemExit):
+        with suppress(SystemExit):
             main([*words, "--help"])
         about, _, examples = capsys.readouterr().out.partition("Examples:")
         return about, examples

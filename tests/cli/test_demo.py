@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import pages
 from cli.run import ENVIRON, dragoman
 from dragoman.cli.serve.tour.steps import program
 
@@ -22,7 +23,7 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     shown = dragoman("demo", "--port", "0", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     for words in (
-        "The gateway listens at",
+        "The gateway listens there",
         "144 of 144 answers were right",
         "lite asks lite: hello from lite -> HELLO FROM LITE",
         "29 chunks",
@@ -32,6 +33,8 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
         "Try it yourself",
     ):
         assert words in shown.stdout, shown.stdout
+    first = shown.stdout.splitlines()[:3]
+    assert re.fullmatch(r" *http://127\.0\.0\.1:\d+/", first[2]), first
     rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){11}\d+$", shown.stdout, re.MULTILINE)
     assert len(rows) == 12, shown.stdout
     assert os.listdir(tmp_path) == []
@@ -56,8 +59,8 @@ def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path)
             if FAREWELL in line:
                 break
         _, _, ending = said.partition("Try it yourself")
-        commands = [each for each in ending.split("\n\n") if "agents/" in each]
-        assert len(commands) == 6, said
+        commands = [each for each in ending.split("\n\n") if "http://" in each or "grpc" in each]
+        assert len(commands) == 7, said
         found = {}
         for command in commands:
             ran = subprocess.run(
@@ -71,7 +74,8 @@ def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path)
             )
             assert ran.returncode == 0, (command, ran.stderr)
             found[command.strip()] = ran.stdout
-        card, stream, _chat, older, iat, grpc = found.values()
+        metrics, card, stream, _chat, older, iat, grpc = found.values()
+        assert "dragoman_" in metrics
         assert '"Showcase"' in card
         assert "dragoman " in stream
         assert [each.strip() for each in (older, iat, grpc)] == ["HELLO"] * 3
@@ -88,6 +92,21 @@ def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path)
         if demo.poll() is None:
             demo.kill()
         demo.communicate()
+
+
+def test_make_demo_installs_what_runs_and_not_what_tests(tmp_path: Path) -> None:
+    planned = subprocess.run(
+        ["make", "-n", "demo", f"VENV={tmp_path}/env"],
+        cwd=pages.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    assert "-r requirements.lock" not in planned
+    installs = [line for line in planned.splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert all(line.startswith("while sleep 2; do printf .") for line in installs)
 
 
 def test_commands_name_the_program_as_the_shell_finds_it(

@@ -90,7 +90,7 @@ def fence() -> None:
 
     def opened(connection: Any, path: str, steps: Any) -> None:
         own_migrate(connection, path, steps)
-        connection.execute("DROP TRIGGER task_one_end")
+        connection.execute("DROP TRIGGER IF EXISTS task_one_end")  # the other server may have
 
     _put(rules, "append", appended)
     _put(SqliteWriter, "append", append)

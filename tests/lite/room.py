@@ -10,8 +10,9 @@ from typing import Any
 
 from dragoman import Agent, Turn
 from dragoman.core.model import Blob
-from dragoman.dialects.lite.wire import LiteMessage, parse
-from dragoman.net.chat import ChatMessage
+from dragoman.dialects.lite.splitting import Joiner
+from dragoman.dialects.lite.wire import LiteMessage
+from dragoman.net.chat import Channel, ChatMessage
 from dragoman.net.chat.loopback import LoopbackChannel
 from dragoman.settings import Server, Settings
 from dragoman.settings.chat import LoopbackSettings
@@ -25,9 +26,11 @@ _numbers = itertools.count(1)
 class Member:
     """Somebody in the room: a person, or a program that somebody else wrote."""
 
-    def __init__(self, channel: LoopbackChannel) -> None:
-        self.channel = channel
+    def __init__(self, channel: Channel, room: str = ROOM) -> None:
+        self.channel, self.room = channel, room
         self.heard: list[ChatMessage] = []
+        self._joiner = Joiner()
+        self.markers: list[LiteMessage] = []
 
     @property
     def name(self) -> str:
@@ -36,21 +39,18 @@ class Member:
     async def read(self) -> None:
         async for message in self.channel.hear():
             self.heard.append(message)
+            whole = self._joiner.hear(message.room, message.sender, message.text, 0)
+            self.markers += [each for each in whole if isinstance(each, LiteMessage)]
 
     async def say(self, text: str, *, reply_to: str = "") -> str:
-        return await self.channel.say(ROOM, text, reply_to=reply_to)
+        return await self.channel.say(self.room, text, reply_to=reply_to)
 
     async def post(self, name: str, body: bytes, media_type: str = "text/plain") -> None:
-        await self.channel.send_file(ROOM, name, media_type, body)
+        await self.channel.send_file(self.room, name, media_type, body)
 
     @property
     def texts(self) -> list[str]:
         return [each.text for each in self.heard if each.text]
-
-    @property
-    def markers(self) -> list[LiteMessage]:
-        found = (parse(each.text) for each in self.heard)
-        return [each for each in found if each is not None]
 
     def of_type(self, *types: str) -> list[LiteMessage]:
         return [each for each in self.markers if each.type in types]
@@ -98,10 +98,16 @@ async def member(
     hub: str, name: str, *, person: bool = True, shared: bool = False
 ) -> AsyncIterator[Member]:
     """Somebody who joins the room; in a `shared` hub, other processes can join it too."""
-    channel = LoopbackChannel(LoopbackSettings(user=name, hub=hub, shared=shared, person=person))
+    said = LoopbackSettings(user=name, hub=hub, shared=shared, person=person)
+    async with joined(LoopbackChannel(said), ROOM) as found:
+        yield found
+
+
+@asynccontextmanager
+async def joined(channel: Channel, room: str) -> AsyncIterator[Member]:
+    """Somebody who joins a room of any channel."""
     await channel.connect()
-    await channel.join(ROOM)
-    found = Member(channel)
+    found = Member(channel, await channel.join(room))
     reading = asyncio.create_task(found.read())
     try:
         yield found

@@ -7,6 +7,7 @@ import pytest
 from dragoman import State, Task
 from dragoman.client import connect
 from dragoman.core.errors import ConfigError, PeerUnreachable
+from dragoman.core.events import Stamped, StateChanged
 from dragoman.core.model import Blob
 from lite.room import ROOM, living, member, new_hub
 from waiting import until
@@ -45,6 +46,20 @@ async def test_a_question_is_answered_and_a_file_is_sent() -> None:
         assert isinstance(made, Task)
         parts = [part for each in made.artifacts for part in each.parts]
         assert [part.content for part in parts if isinstance(part, Blob)] == [b"HELLO"]
+
+
+async def test_the_stream_of_an_answer_begins_after_the_question() -> None:
+    async with living() as hub, connect(address(hub)) as agent:
+        task = await agent.send("ask")
+        assert isinstance(task, Task)
+        told = [each async for each in agent.stream("Kyoto", task=task.id)]
+        states = [
+            each.event.state
+            for each in told
+            if isinstance(each, Stamped) and isinstance(each.event, StateChanged)
+        ]
+        assert State.INPUT_REQUIRED not in states
+        assert states[-1] is State.COMPLETED
 
 
 async def test_a_task_is_canceled() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from lite.room import desk, living, member, new_hub
-from waiting import stays, until
+from dragoman import Agent, Turn
+from lite.room import living, member, new_hub
+from waiting import stays, until, within
 
 
 async def test_a_task_id_that_comes_again_is_answered_with_the_current_state() -> None:
@@ -66,27 +67,51 @@ async def test_without_the_rule_a_task_needs_no_mention() -> None:
         await anna.hears("result", task="t1")
 
 
+def polite(other: str) -> Agent:
+    """An agent that always has the last word, or so it would."""
+    agent = Agent("Polite", description="Answers everything.")
+
+    @agent.skill("answer")
+    async def answer(turn: Turn) -> str:
+        return f"@{other} after you"
+
+    return agent
+
+
 async def test_two_agents_in_one_room_fall_silent() -> None:
     hub = new_hub()
     async with (
-        living(desk(), hub=hub, user="alpha"),
-        living(desk(), hub=hub, user="beta"),
-        member(hub, "anna", person=False) as anna,
+        living(polite("beta"), hub=hub, user="alpha"),
+        living(polite("alpha"), hub=hub, user="beta"),
+        member(hub, "anna") as anna,
     ):
-        # A program that only listens: it sees all that the others say to each other.
-        await anna.say("@alpha @beta hello")
-        await until(lambda: len(anna.heard) >= 1)
+        await anna.say("@alpha go ahead")
+        await until(lambda: len(anna.heard) >= 6)
         await stays(lambda: len(anna.heard) <= 12, 0.5)
+        before = len(anna.heard)
+        await anna.say("@beta and you?")  # a person is answered, whatever was before
+        await until(lambda: len(anna.heard) > before)
+        await stays(lambda: len(anna.heard) <= before + 12, 0.5)
+
+
+async def test_an_agent_and_a_parrot_in_a_room_of_two_fall_silent() -> None:
+    async with living() as hub, member(hub, "parrot", person=False) as parrot:
+        await parrot.say("hello")
+        for said in range(1, 20):
+            if not await within(0.5, lambda said=said: len(parrot.heard) >= said):
+                break
+            await parrot.say(parrot.heard[said - 1].text)
+        assert 1 <= len(parrot.heard) <= 6
 
 
 async def test_a_program_without_markers_is_answered_only_so_often() -> None:
     async with living() as hub, member(hub, "echo", person=False) as echo:
         for number in range(20):
             await echo.say(f"number {number}")
-        await until(lambda: len(echo.texts) == 6)
+        await until(lambda: echo.texts)
+        await stays(lambda: len(echo.texts) <= 6, 0.5)
         await echo.say("[A2A:task id=t1]\nhello")  # a task is always answered
         await echo.hears("result", task="t1")
-        assert len(echo.texts) == 8
 
 
 async def test_unknown_messages_of_programs_are_ignored() -> None:

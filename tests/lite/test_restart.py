@@ -132,3 +132,24 @@ def test_a_channel_that_does_not_exist_is_a_mistake_of_one_line(tmp_path: Path) 
     done = dragoman("lite", "serve", "desk.py", "--channel", "matrix", cwd=tmp_path)
     assert done.returncode == 2
     assert "homeserver" in done.stderr
+
+
+async def test_send_and_chat_talk_to_an_agent_in_a_room(tmp_path: Path, hub: str) -> None:
+    (tmp_path / "go").touch()
+    async with member(hub, "anna", shared=True) as anna, living(tmp_path, hub):
+        await arrives(anna)
+        address = f"lite+loopback://{hub}/{ROOM}?agent=desk"
+        sent = await asyncio.to_thread(dragoman, "send", address, "hello", cwd=tmp_path)
+        assert sent.returncode == 0, sent.stderr
+        assert "HELLO" in sent.stdout
+        chat = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dragoman", "chat", address),
+            cwd=tmp_path,
+            env={**ENVIRON, "PATH": os.environ["PATH"]},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        shown, complaints = await chat.communicate(b"ask\nKyoto\n/quit\n")
+        assert b"Which city?" in shown, complaints
+        assert b"You said Kyoto." in shown, complaints

@@ -13,9 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from msgspec.structs import replace
+from websockets.utils import accept_key
 
 from dragoman import Agent, Turn
 from dragoman.core.model import Blob
+from dragoman.core.session import Frame
 from dragoman.engine import Engine, EngineSettings
 from dragoman.files import FileDoor
 from dragoman.net.reconnect_policy import ReconnectPolicy
@@ -28,7 +30,13 @@ from dragoman.store.interface import AdminFilter
 from dragoman.xiaoyi import owed_answers
 from dragoman.xiaoyi.agent_links import AgentLinks
 from dragoman.xiaoyi.answers import SentMarks
-from dragoman.xiaoyi.outbound_link import LinkEnded, LinkRefused, LinkServer, SigningKeys
+from dragoman.xiaoyi.outbound_link import (
+    LinkEnded,
+    LinkRefused,
+    LinkServer,
+    OutboundLink,
+    SigningKeys,
+)
 from dragoman.xiaoyi.owed_answers import OwedAnswers
 from waiting import until
 from xiaoyi.phone import AGENT, AK, SK, PhoneServer, phone_server, text_of
@@ -460,3 +468,52 @@ async def test_a_link_is_given_up_when_its_tries_are_used_up() -> None:
             assert type(ended) is LinkEnded
             assert "after 3 tries" in ended.message
             assert ended.exit_code == 69
+
+
+class PingingServer:
+    """A server that answers nothing, and may send pings of its own."""
+
+    def __init__(self, *, pings: bool) -> None:
+        self._pings = pings
+        self.sent = 0
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        key = next(
+            line for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key")
+        )
+        accept = accept_key(key.partition(":")[2].strip())
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + accept.encode() + b"\r\n\r\n"
+        )
+        gone = asyncio.ensure_future(reader.read())
+        while not (await asyncio.wait([gone], timeout=0.1))[0]:
+            if self._pings:
+                writer.write(b"\x89\x00")
+                self.sent += 1
+        writer.close()
+
+
+@pytest.mark.parametrize("pings", [True, False])
+async def test_whatever_arrives_shows_that_a_server_is_there(pings: bool) -> None:
+    async def hear(link: OutboundLink, frame: Frame) -> None: ...
+
+    other = PingingServer(pings=pings)
+    async with await asyncio.start_server(other.talk, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        link = OutboundLink(
+            *(LinkServer(url), KEYS, hear, lambda: None),
+            policy=QuickPolicy(),
+            pings=(0.5, 1.5),
+        )
+        running = asyncio.ensure_future(link.run())
+        await until(lambda: link.is_open)
+        if pings:
+            await until(lambda: other.sent > 50)  # five seconds, at least
+            assert link.figures.status.failures == 0
+        else:
+            await until(lambda: link.figures.status.failures)
+            assert "silent for" in link.figures.last_error
+        running.cancel()
+        await asyncio.wait([running])

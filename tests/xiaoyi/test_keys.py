@@ -75,7 +75,7 @@ async def test_a_ring_finds_valid_pairs_and_opens_them_with_its_own_key_only() -
         await KeyRing(store.link_keys, b"o" * 32).find(key.access_key)
     await store.link_keys.revoke(key.access_key)
     assert await ring.find(key.access_key) is None
-    assert not await ring.in_use()
+    assert await ring.in_use()  # its agent is told that it is refused
 
 
 @pytest.mark.parametrize("agent_id", ["", "a\nb", "ä", "x" * 300])

@@ -117,7 +117,6 @@ async def test_a_revoked_key_closes_its_links_and_opens_none() -> None:
             await door.app._pool.store.link_keys.revoke(door.ak)  # type: ignore[union-attr]
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
-        await door.service.ring.add(["ag-9"])  # so that the endpoint is there
         assert await refused(door, door.headers()) == 401
 
 
@@ -251,6 +250,18 @@ async def test_a_silent_link_is_closed_at_the_idle_limit() -> None:
         async with dial(door.link_url, additional_headers=door.headers()) as socket:
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
+
+
+async def test_pings_alone_keep_a_link_open() -> None:
+    async with asyncio.timeout(120), gateway() as door:
+        door.service.endpoint._limits = type(door.service.endpoint._limits)(idle=2.0)
+        headers = door.headers()
+        async with dial(door.link_url, additional_headers=headers, ping_interval=0.5):
+            await until(lambda: door.service.links.open)
+            (link,) = door.service.links.open.values()
+            later = time.monotonic() + 6  # three times as long as a silent link stays
+            await until(lambda: time.monotonic() > later)
+            assert list(door.service.links.open.values()) == [link]
 
 
 async def test_random_signatures_are_not_accepted() -> None:

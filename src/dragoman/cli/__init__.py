@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from cyclopts import App, CycloptsError, Parameter
+from dragoman import __version__
 
-from dragoman.core.errors import DragomanError
+if TYPE_CHECKING:
+    from cyclopts import App
 
 HELP = """Write an agent once and serve it in every agent-to-agent dialect.
 
@@ -114,10 +115,12 @@ dragoman approvals list --store sqlite:///dragoman.db
 def build(asked: str = "") -> App:
     """Builds the tree of commands. Only the command in `asked` is imported, for its full help; the
     others appear with their summary."""
+    from cyclopts import App, Parameter
+
     app = App(
         name="dragoman",
         help=HELP,
-        version=lambda: version("dragoman"),
+        version=__version__,
         help_format="markdown",
         help_epilogue=_examples(asked),
         default_parameter=Parameter(negative=(), show_default=_worth_telling),
@@ -128,6 +131,17 @@ def build(asked: str = "") -> App:
         about = None if name == asked else summary
         app.command(f"dragoman.cli.{folder}.{name}:{name}", name=name, help=about)
     return app
+
+
+def overview() -> str:
+    """Returns the help of the program as a whole."""
+    listed = "\n".join(f"  {name:12}{summary}" for name, (_, summary) in COMMANDS.items())
+    examples = EXAMPLES[""].strip().replace("\n", "\n  ")
+    return (
+        f"Usage: dragoman COMMAND [OPTIONS]\n\n{HELP.strip()}\n\nCommands:\n{listed}\n\n"
+        f"Options:\n  --help, -h  Show this text, or that of a command: dragoman COMMAND --help\n"
+        f"  --version   Show the version\n\nExamples:\n  {examples}"
+    )
 
 
 def _examples(command: str) -> str:
@@ -146,6 +160,14 @@ def main(tokens: list[str] | None = None) -> None:
     as a traceback."""
     given = sys.argv[1:] if tokens is None else tokens
     _open_what_is_closed()
+    if not given or given[0] in ("--help", "-h", "--version"):
+        # Answered without any import: this is the first thing that people try.
+        print(__version__ if "--version" in given else overview(), flush=True)
+        return
+    from cyclopts import CycloptsError
+
+    from dragoman.core.errors import DragomanError
+
     try:
         try:
             build(next(iter(given), ""))(given)

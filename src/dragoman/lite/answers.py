@@ -52,6 +52,8 @@ class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The chat message that opened it."""
     marked: bool = True
     """Whether the requester uses markers."""
+    person: bool = False
+    """Whether the requester may be a person, and not a program."""
 
     def metadata(self) -> dict[str, Json]:
         """Returns the metadata of a new task."""
@@ -79,16 +81,17 @@ class RoomAnswer:
         marks: SentMarks,
         *,
         again: State | None = None,
+        may_say: Callable[[], bool] = lambda: True,
         on_question: Callable[[str, str], None] = lambda task_id, message: None,
     ) -> None:
         """`again` is the state of a task of which an earlier process may have told something.
-        `on_question` is called
+        `may_say` returns whether one more message may be said. `on_question` is called
         with the task and the chat message that holds its question."""
         self._peer, self.ctx, self.task_id, self.origin = peer, ctx, task_id, origin
         self._speaker, self._marks, self._again = speaker, marks, again is not None
         self._until = again
         """The state of the task until the log has been read up to it."""
-        self._on_question = on_question
+        self._on_question, self._may_say = on_question, may_say
         self._teller = TaskTeller(task_id)
         self._seq = 0
         self._told_at = 0.0
@@ -164,6 +167,9 @@ class RoomAnswer:
     async def _tell(self, telling: Telling, mark: object) -> None:
         """Tells something once, in this process or in the one before."""
         if self._again and await self._marks.has(self.task_id, mark):
+            return
+        if not self._may_say():
+            log.info("An answer to a program is left out: there were many", task=self.task_id)
             return
         while True:
             try:

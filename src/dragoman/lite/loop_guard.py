@@ -32,13 +32,22 @@ class LoopGuard:
         """A person has said something, or a task has begun."""
         self._rooms.pop(room, None)
 
+    def allows(self, room: str) -> bool:
+        """Returns whether we may say one more message outside of a task."""
+        own, all_ = self._rooms.get(room, (0, 0))
+        return own < OWN and all_ < ALL
+
+    def note_own(self, room: str) -> None:
+        """We say something outside of a task."""
+        own, all_ = self._rooms.get(room, (0, 0))
+        self._keep(room, own + 1, all_ + 1)
+
     def may_say(self, room: str) -> bool:
         """Returns whether we may say one more message outside of a task, and counts it."""
-        own, all_ = self._rooms.get(room, (0, 0))
-        if own >= OWN or all_ >= ALL:
-            return False
-        self._keep(room, own + 1, all_ + 1)
-        return True
+        allowed = self.allows(room)
+        if allowed:
+            self.note_own(room)
+        return allowed
 
     def _keep(self, room: str, own: int, all_: int) -> None:
         self._rooms[room] = own, all_

@@ -56,7 +56,7 @@ class PlainTalk:
             meant is not None
             and text  # a file alone waits for a text
             and not requests.draining
-            and (said.person or self._guard.may_say(chat.room))
+            and (said.person or self._guard.allows(chat.room))
         ):
             made = f"m-{hashlib.sha256(chat.id.encode()).hexdigest()[:8]}"
             origin = requests.origin(said, made, marked=False)

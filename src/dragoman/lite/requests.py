@@ -6,9 +6,9 @@ current state, or answers the question of the task; nobody but the requester and
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,12 +23,11 @@ from dragoman.core.errors import (
 )
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
+from dragoman.core.model import AnyPart, Json, State, Task
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
-from dragoman.core.task_names import LONGEST, task_id_of
+from dragoman.core.task_names import task_id_of
 from dragoman.dialects.lite.callee import metadata_in
-from dragoman.dialects.lite.parts import parts_in
 from dragoman.dialects.lite.telling import Telling, current
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
@@ -39,12 +38,12 @@ from dragoman.store.sent_marks import OWED, SentMarks
 from .answers import END, Origin, RoomAnswer, origin_of
 from .heard_message import HeardMessage, Resident, resident_for
 from .loop_guard import LoopGuard
+from .naming import DIALECT, context_of, message_in, message_key, task_name
 from .shelf import FileShelf
 from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
-DIALECT = "lite"
 HEARD = "heard"
 """The mark of a message that was handled."""
 MOST_OWED = 100_000
@@ -135,6 +134,7 @@ class RoomRequests:
             id=task,
             message=chat.id,
             marked=marked,
+            person=said.person,
         )
 
     def meant(self, said: HeardMessage) -> Resident | None:
@@ -170,10 +170,10 @@ class RoomRequests:
         metadata = {**origin.metadata(), **about}
 
         async def send(parts: list[AnyPart]) -> None:
-            message = _message(said, text, parts, context_id=context_of(self.name, *said.whose))
+            message = message_in(said, text, parts, context_id=context_of(self.name, *said.whose))
             op = SendMessage(message=message, wait=False, metadata=metadata, open_as=name)
             try:
-                task = await resident.peer.call(op, replace(ctx, idempotency_key=_key(said)))
+                task = await resident.peer.call(op, replace(ctx, idempotency_key=message_key(said)))
             except (TaskFinished, Conflict):
                 await self._repeat(resident, ctx, origin, name)
                 return
@@ -198,8 +198,8 @@ class RoomRequests:
             return
 
         async def send(parts: list[AnyPart]) -> None:
-            message = _message(said, text, parts, task_id=answer.task_id)
-            ctx = replace(answer.ctx, idempotency_key=_key(said))
+            message = message_in(said, text, parts, task_id=answer.task_id)
+            ctx = replace(answer.ctx, idempotency_key=message_key(said))
             await resident.peer.call(SendMessage(message=message, wait=False), ctx)
             if answer.origin.marked:
                 self._guard.reset(said.chat.room)
@@ -268,10 +268,21 @@ class RoomRequests:
             self._speaker,
             self._marks,
             again=again,
+            may_say=partial(self._may_tell, origin),
             on_question=self._note_question,
         )
         self._answers[task_id] = resident, answer
         self._work.spawn(self._run(answer))
+
+    def _may_tell(self, origin: Origin) -> bool:
+        """Returns whether one more message about a task may be said. Two programs without markers
+        could go on forever, so what is told to them is counted."""
+        if origin.marked:
+            return True
+        if not origin.person:
+            return self._guard.may_say(origin.room)
+        self._guard.note_own(origin.room)
+        return True
 
     async def _run(self, answer: RoomAnswer) -> None:
         try:
@@ -363,38 +374,3 @@ class RoomRequests:
             await work
         except DragomanError as exc:
             log.info("Something in a room failed", reason=exc.reason, why=exc)
-
-
-def task_name(origin: Origin) -> str:
-    """Returns the name of a task among those of its requester: its id, and the room. Ids of people
-    without markers are ours, so the name says which they are."""
-    kind = "" if origin.marked else "~"
-    name = f"{kind}{origin.id}@{origin.room}"
-    if len(name) <= LONGEST and name.isprintable():
-        return name
-    return f"{kind}{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def context_of(channel: str, room: str, sender: str) -> str:
-    """Returns the conversation that a sender has with an agent in a room."""
-    about = repr((channel, room, sender)).encode()
-    return f"{DIALECT}-{hashlib.sha256(about).hexdigest()[:24]}"
-
-
-def _key(said: HeardMessage) -> str:
-    """Returns the idempotency key of a message, which may be heard again after a restart."""
-    about = repr((DIALECT, *said.whose, said.chat.id)).encode()
-    return hashlib.sha256(about).hexdigest()
-
-
-def _message(
-    said: HeardMessage, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
-) -> Message:
-    texts = parts_in(text) or (() if parts else (Text(""),))
-    return Message(
-        message_id=_key(said)[:32],
-        role=Role.USER,
-        parts=(*texts, *parts),
-        context_id=context_id,
-        task_id=task_id,
-    )

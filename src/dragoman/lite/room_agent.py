@@ -164,9 +164,18 @@ class RoomAgent:
                     exchange.task.add(event)
                 case Fault(error=error):
                     exchange.task.fail(error)
-                    exchange.rests.set()
+                    self._end(exchange)
                 case End():
-                    exchange.rests.set()
+                    self._end(exchange)
+
+    def _end(self, exchange: RoomExchange) -> None:
+        """Ends a request at once: whoever reads the question may answer it in the same moment."""
+        task = exchange.task
+        exchange.rests.set()
+        if self._open.get(task.name) is exchange:
+            del self._open[task.name]
+            self._caller.abandon(task.name)
+            task.rest()
 
     # Peer, and what a pool calls.
 
@@ -204,11 +213,15 @@ class RoomAgent:
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of a task."""
+        after = ctx.cursor or 0
         if isinstance(op, Watch):
             task = self._tasks.get(op.task_id) or await self._adopt(op.task_id, ctx.cursor or 0)
         else:
+            # The stream of an answer begins after the question.
+            known = self._tasks.get(op.message.task_id)
+            after = known.seq if known is not None else after
             task = await self._send(op)
-        async with aclosing(task.follow(ctx.cursor or 0)) as steps:
+        async with aclosing(task.follow(after)) as steps:
             async for batch in steps:
                 yield batch
 
@@ -290,10 +303,7 @@ class RoomAgent:
             why = f"{self.agent_id} did not react within {self._patience:g} s"
             task.fail(PeerUnreachable(why, sent=True))
         finally:
-            if self._open.get(task.name) is exchange:
-                del self._open[task.name]
-            self._caller.abandon(task.name)
-            task.rest()
+            self._end(exchange)
 
     async def _cancel(self, task_id: str) -> Task:
         """Tells the agent to cancel a task. If it does not say how the task ended, the task counts
@@ -316,7 +326,7 @@ class RoomAgent:
                 log.info("An agent did not confirm a cancel", agent=self.agent_id, task=name)
         task.add(StateChanged(state=State.CANCELED))
         if exchange is not None:
-            exchange.rests.set()
+            self._end(exchange)
         return task.task()
 
 

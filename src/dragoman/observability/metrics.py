@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -192,12 +191,12 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[AgentFigures], float]], ...] = (
 
 def merged(families: Iterable[Family]) -> Iterator[Family]:
     """Yields each name once, with the lines of all families of this name."""
-    found: dict[str, list[Family]] = {}
+    found: dict[str, Family] = {}
     for each in families:
-        found.setdefault(each.name, []).append(each)
-    for first, *others in found.values():
-        lines = chain(first.lines, *(each.lines for each in others))
-        yield first._replace(lines=lines)
+        # The lines are read now: they may be those of a loop that goes on.
+        before = found.setdefault(each.name, each._replace(lines=()))
+        found[each.name] = before._replace(lines=[*before.lines, *each.lines])
+    yield from found.values()
 
 
 _OF_THE_STORE = frozenset(f"dragoman_{name}" for name in ("tasks", "queue", "webhook_age_seconds"))

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-import dragoman
 from dragoman.core.log import one_line, quoted
 
 from .audit_log import OK, AuditedCall
@@ -26,7 +25,7 @@ STATE_COLOURS = {
     "auth-required": YELLOW,
 }
 """The colours of the states; all others are red."""
-_OUR_FOLDER = os.path.join(str(Path(dragoman.__file__).parent), "")
+_OUR_FOLDER = os.path.join(str(Path(__file__).parents[1]), "")
 _LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
 
 

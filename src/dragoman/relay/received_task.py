@@ -62,6 +62,11 @@ class ReceivedTask:
         """Whether no event can follow before another request."""
         return self.over or (self._fold.state in WAITING and self.pump is None)
 
+    @property
+    def seq(self) -> int:
+        """The number of the last event."""
+        return self._after + len(self._entries)
+
     def task(self) -> Task:
         """Returns the current task. Raises the error with which it was lost."""
         if self._error is not None:
@@ -71,8 +76,7 @@ class ReceivedTask:
     def add(self, event: AnyEvent) -> None:
         """Adds events to the log, unless the task has ended."""
         if not self.over:
-            seq = self._after + len(self._entries) + 1
-            entry = Stamped(self.id, self.session, seq, wall_clock(), event)
+            entry = Stamped(self.id, self.session, self.seq + 1, wall_clock(), event)
             self._entries.append(entry)
             self._fold.add(entry)
             self._wake()

@@ -58,7 +58,8 @@ class AgentList:
             CATALOG: self._if_any(self.catalog),
         }
         found = {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
-        found["/"] = dict.fromkeys(("GET", "HEAD", "POST"), self.root)
+        if self._empty:  # else the only agent of the server is at this address
+            found["/"] = dict.fromkeys(("GET", "HEAD", "POST"), self.root)
         return found
 
     @policy(Policy.OPEN)  # as for the list

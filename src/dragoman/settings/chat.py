@@ -86,6 +86,8 @@ class DiscordSettings(ChannelSettings, frozen=True, kw_only=True, tag="discord")
     """The token of the bot; without it, the variable DRAGOMAN_DISCORD_TOKEN."""
     api: str = "https://discord.com/api/v10"
     """The route base of the REST API."""
+    gateway: str = ""
+    """The address of the gateway, if it is not that of Discord."""
 
 
 AnyChannelSettings = (

@@ -55,5 +55,6 @@ class KeyRing:
             raise ConfigError("The secret of a link was sealed with another key") from None
 
     async def in_use(self) -> bool:
-        """Returns whether there is any valid pair."""
-        return any(not each.revoked_at for each in await self._store.all())
+        """Returns whether a pair was ever made. An agent whose keys are revoked has to be told that
+        they are, and not that nothing is here, or it would dial again and again."""
+        return bool(await self._store.all())

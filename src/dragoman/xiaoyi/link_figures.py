@@ -26,6 +26,8 @@ RENEWED = 30.0
 """The seconds after which a status is written again although nothing has changed."""
 TOGETHER = 1.0
 """The seconds in which changes are collected for one write."""
+RESOLUTION = 0.001
+"""The seconds that the clock of an event loop tells apart."""
 LONGEST_ERROR = 300
 """The characters of an error that are kept."""
 
@@ -49,8 +51,7 @@ class LinkFigures:
             state=LinkState.DOWN,
             since=clock(),
         )
-        self.latency = 0.0
-        """The seconds of the last round trip; 0: it is not known yet."""
+        self._latency = 0.0
         self.written = False
         """Whether the store has the current state."""
         self.on_change: Callable[[], None] = lambda: None
@@ -58,7 +59,19 @@ class LinkFigures:
     @property
     def status(self) -> LinkStatus:
         """The figures as they are now."""
-        return replace(self._status, latency=round(self.latency, 6))
+        return replace(self._status, latency=round(self._latency, 6))
+
+    @property
+    def latency(self) -> float:
+        """The seconds of the last round trip; 0: it is not known yet."""
+        return self._latency
+
+    @latency.setter
+    def latency(self, seconds: float) -> None:
+        first = not self._latency
+        self._latency = max(seconds, RESOLUTION)
+        if first:  # a later one is written when the status is renewed
+            self._change(self._status.state)
 
     @property
     def last_error(self) -> str:

@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import ip_address
-from typing import Protocol
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -33,9 +33,10 @@ PRIMARY = f"wss://hag.cloud.huawei.com{PATH}"
 BACKUP = f"wss://116.63.174.231{PATH}"
 """The servers of the platform. The second one has no certificate for its address."""
 HEARTBEAT = 20.0
-PINGS = (30.0, 60.0)
-"""The seconds between two pings, and those in which one must be answered: a server that is silent
-for 90 seconds is gone."""
+PING, DEAD = 30.0, 90.0
+"""The seconds between two pings, and those after which a server from which nothing arrives is gone.
+Whatever arrives shows that it is there: the answer to a ping, a ping of its own, or a part of a
+message that is long on its way."""
 CONFIRMED = 90.0
 """The seconds in which a server must have read what was sent."""
 
@@ -114,7 +115,7 @@ def servers_for(
 class DialledSocket(Protocol):
     """A WebSocket, as the `websockets` package has it."""
 
-    latency: float
+    heard_at: float
 
     async def send(self, message: str) -> None: ...
 
@@ -138,10 +139,12 @@ class OutboundLink:
         policy: ReconnectPolicy | None = None,
         message_size: int = 4 * 1024 * 1024,
         heartbeat: float = HEARTBEAT,
+        pings: tuple[float, float] = (PING, DEAD),
     ) -> None:
         self.server, self._keys, self._hear, self._on_change = server, keys, hear, on_change
         self._policy = policy or ReconnectPolicy()
         self._size, self._heartbeat = message_size, heartbeat
+        self._ping, self._dead = pings
         self.callee = XiaoYiCallee(keys.agent_id)
         self._socket: DialledSocket | None = None
         self.figures = LinkFigures("agent", keys.agent_id, self.name)
@@ -194,8 +197,8 @@ class OutboundLink:
             keys.access_key, keys.secret_key, keys.agent_id, time.time_ns() // 1_000_000
         )
         try:
-            socket: DialledSocket = await open_websocket(
-                *(http, address, address.path, headers, self._size), pings=PINGS, tls=tls
+            socket = await open_websocket(
+                *(http, address, address.path, headers, self._size), watched=True, tls=tls
             )
         except DragomanError as exc:
             status = getattr(getattr(exc.__cause__, "response", None), "status_code", 0)
@@ -207,7 +210,7 @@ class OutboundLink:
             raise
         finally:
             await http.close()
-        return socket
+        return cast(DialledSocket, socket)
 
     async def _stay(self, socket: DialledSocket) -> None:
         try:
@@ -218,14 +221,18 @@ class OutboundLink:
             log.info("The link is open", server=self.name, agent=self._keys.agent_id)
             self._on_change()
             async with asyncio.TaskGroup() as group:
-                beats = group.create_task(self._beat())
+                beside = [
+                    group.create_task(self._beat()),
+                    group.create_task(self._keep_alive(socket)),
+                ]
                 try:
                     while True:
                         said = await socket.recv()
                         body = said.encode() if isinstance(said, str) else said
                         await self._hear(self, Frame(body))
                 finally:
-                    beats.cancel()
+                    for task in beside:
+                        task.cancel()
         except* Exception as failures:
             raise LinkLost(str(failures.exceptions[0])) from failures
         finally:
@@ -239,8 +246,23 @@ class OutboundLink:
         while True:
             await asyncio.sleep(self._heartbeat)
             await self.send(self.callee.send(Ping(None)))
-            if self._socket is not None and self._socket.latency:
-                self.figures.latency = self._socket.latency
+
+    async def _keep_alive(self, socket: DialledSocket) -> None:
+        """Pings the server, and raises `LinkLost` when nothing arrives from it any more."""
+        loop = asyncio.get_running_loop()
+        pinged = 0.0
+        while True:
+            now, silent = loop.time(), loop.time() - socket.heard_at
+            if silent >= self._dead:
+                raise LinkLost(f"The server was silent for {silent:.0f} seconds")
+            if now >= pinged + self._ping:
+                pinged = now
+                asyncio.ensure_future(await socket.ping()).add_done_callback(self._measured)
+            await asyncio.sleep(min(pinged + self._ping - now, self._dead - silent))
+
+    def _measured(self, pong: asyncio.Future[float]) -> None:
+        if not pong.cancelled() and pong.exception() is None:
+            self.figures.latency = pong.result()
 
     async def send(self, frames: Iterable[Frame]) -> None:
         """Sends frames, or raises `LinkLost`."""

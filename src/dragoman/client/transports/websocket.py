@@ -52,6 +52,16 @@ class _Connect(connect):
         return exc
 
 
+class WatchedConnection(ClientConnection):
+    """A connection that knows when anything arrived last: a message, a ping, or a part of one."""
+
+    heard_at = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self.loop.time()
+        super().data_received(data)
+
+
 async def open_websocket(
     http: Http,
     address: Address,
@@ -59,15 +69,15 @@ async def open_websocket(
     headers: Mapping[str, str],
     max_size: int,
     *,
-    pings: tuple[float, float] | None = None,
+    watched: bool = False,
     tls: ssl.SSLContext | None = None,
 ) -> ClientConnection:
     """Opens a WebSocket to a checked address. Certificates are verified, and no proxy is used.
-    `pings` are the seconds between two pings, and those in which one must be answered; `tls` takes
-    the place of the usual verification."""
+    A `watched` connection is a `WatchedConnection`, whose user sends the pings; `tls` takes the
+    place of the usual verification."""
     target, limits = address.target, http.limits
     secure = target.scheme == "https"
-    every, within = pings or (limits.idle / 2, limits.idle / 2)
+    pause = None if watched else limits.idle / 2
     where = await http.reachable(address)
     try:
         return await _Connect(
@@ -82,8 +92,9 @@ async def open_websocket(
             close_timeout=CLOSING,
             # TCP may not report for hours that the other side is gone, so unanswered pings end the
             # connection.
-            ping_interval=every,
-            ping_timeout=within,
+            ping_interval=pause,
+            ping_timeout=pause,
+            create_connection=WatchedConnection if watched else ClientConnection,
             proxy=None,
             # The number of messages that wait in the library. Each may be `max_size` long.
             max_queue=8,

@@ -21,9 +21,9 @@ from dragoman.core.task_names import LONGEST
 from .card import CardDetails, body_out, card_out
 from .errors import error_out
 from .parts import parts_in, posted
-from .post import Post, frame_out, post_in
+from .post import Post, frame_out, message_in
 from .telling import TaskTeller, Telling, current, message_out
-from .wire import CANCEL, CARD, DISCOVER, STATUS, TASK, LiteMessage, parse
+from .wire import CANCEL, CARD, DISCOVER, STATUS, TASK, LiteMessage
 
 SKILL, PRIORITY, REASON = "skillId", "priority", "reason"
 """The keys of the metadata of a request that its marker names."""
@@ -55,13 +55,9 @@ class LiteCallee(Session):
         the chat message."""
         self._ignored = ""
         try:
-            post = post_in(frame)
+            post, message = message_in(frame)
         except DragomanError as error:
             self._ignored = error.message
-            return ()
-        message = parse(post.text)
-        if message is None:
-            self._ignored = "no marker"
             return ()
         op = operation_in(message, post, frame.mark)
         if op is None:

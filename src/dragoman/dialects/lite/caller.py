@@ -29,10 +29,10 @@ from .callee import PRIORITY, REASON, SKILL
 from .card import body_in, card_in
 from .errors import error_in
 from .parts import name_of, parts_in, parts_out, posted
-from .post import Post, frame_out, post_in
+from .post import Post, frame_out, message_in
 from .states import state_in
 from .telling import figures_in
-from .wire import ACK, CANCEL, CARD, DISCOVER, RESULT, STATUS, TASK, LiteMessage, parse
+from .wire import ACK, CANCEL, CARD, DISCOVER, RESULT, STATUS, TASK, LiteMessage
 
 ANSWER = "result"
 """The id of the artifact that holds the result of a task."""
@@ -137,13 +137,9 @@ class LiteCaller(CallerSession):
         """Returns the signals of a post. One without a use is ignored, so that it ends no task."""
         self._ignored = ""
         try:
-            post = post_in(frame)
+            post, message = message_in(frame)
         except DragomanError as error:
             self._ignored = error.message
-            return ()
-        message = parse(post.text)
-        if message is None:
-            self._ignored = "no marker"
             return ()
         if message.type == CARD:
             return self._introduced(message)

@@ -13,7 +13,7 @@ from dragoman.core.errors import Malformed
 from dragoman.core.session import Frame
 
 from .parts import PostFile
-from .wire import LiteMessage, render
+from .wire import LiteMessage, parse, render
 
 
 class Post(Struct, frozen=True, omit_defaults=True):
@@ -38,3 +38,12 @@ def post_in(frame: Frame) -> Post:
         return _decode(frame.body)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise Malformed(str(exc)) from None
+
+
+def message_in(frame: Frame) -> tuple[Post, LiteMessage]:
+    """Reads a post that begins with a marker. Raises `Malformed` for any other."""
+    post = post_in(frame)
+    message = parse(post.text)
+    if message is None:
+        raise Malformed("no marker")
+    return post, message

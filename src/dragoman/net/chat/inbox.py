@@ -1,13 +1,11 @@
-"""What a channel has received and nobody has heard yet, and the pace at which it sends."""
+"""What a channel has received and nobody has heard yet."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 
 from dragoman.core.errors import DragomanError
-from dragoman.security.rate_limits import TokenBucket
 
 from .channel import ChatMessage, Cursor, MemoryCursor
 
@@ -40,6 +38,10 @@ class ChatInbox:
         else:
             await self._queue.put((None, mark))
 
+    async def wait_until_heard(self) -> None:
+        """Returns when everything has been heard, and its marks are saved."""
+        await self._queue.join()
+
     def end(self, why: DragomanError | None = None) -> None:
         """Ends `hear` after what is in the queue, with an error if there is one."""
         self._ended, self._why = True, self._why or why
@@ -63,41 +65,6 @@ class ChatInbox:
                     self._busy = False
             if mark and not self._stopped:
                 await self._cursor.save(mark)
+            self._queue.task_done()
         if self._why is not None:
             raise self._why
-
-
-class Pace:
-    """Lets one message pass after the other, at most so many per second in the long run.
-
-    The messages leave in the order of the calls: `asyncio.Lock` is fair.
-    """
-
-    def __init__(self, per_second: float, burst: int) -> None:
-        self._bucket = TokenBucket(burst, per_second, time.monotonic())
-        self._lock = asyncio.Lock()
-        self._not_before = 0.0
-
-    async def __aenter__(self) -> None:
-        await self._lock.acquire()
-        try:
-            await self.wait()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-
-    async def wait(self) -> None:
-        """Takes the place of one more message. It is for the one that has entered."""
-        while True:
-            now = time.monotonic()
-            pause = max(self._not_before - now, 0.0) or self._bucket.take(now)
-            if not pause:
-                return
-            await asyncio.sleep(pause)
-
-    def hold(self, seconds: float) -> None:
-        """Lets nothing pass for a while, since the server asks for it."""
-        self._not_before = max(self._not_before, time.monotonic() + seconds)

@@ -35,8 +35,9 @@ from dragoman.settings.chat import IrcSettings
 
 from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor
 from .credentials import secret_of
-from .inbox import ChatInbox, Pace
+from .inbox import ChatInbox
 from .irc_session import IrcSession, folded
+from .outbox import Pace
 
 log = Logger("chat")
 

@@ -32,10 +32,12 @@ from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import ConfigError
 from dragoman.settings.chat import (
     ChannelSettings,
+    DiscordSettings,
     IrcSettings,
     LoopbackSettings,
     MatrixSettings,
     StdioSettings,
+    TelegramSettings,
 )
 
 from .channel import Channel, Cursor
@@ -132,6 +134,14 @@ def _matrix_address(parts: SplitResult, _: int, *, scheme: str = "https") -> _Fo
     return MatrixSettings, {"homeserver": f"{scheme}://{host}", **user}, _room(parts)
 
 
+def _telegram_address(parts: SplitResult, _: int) -> _Found:
+    return TelegramSettings, {}, unquote(parts.netloc) or _room(parts)
+
+
+def _discord_address(parts: SplitResult, _: int) -> _Found:
+    return DiscordSettings, {}, unquote(parts.netloc) or _room(parts)
+
+
 def _stdio_address(parts: SplitResult, _: int) -> _Found:
     return StdioSettings, {}, unquote(parts.netloc) or _room(parts) or "room"
 
@@ -144,6 +154,8 @@ _SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {
     "ircs": partial(_irc_address, tls=True),
     "matrix": _matrix_address,
     "matrix+http": partial(_matrix_address, scheme="http"),
+    "telegram": _telegram_address,
+    "discord": _discord_address,
 }
 
 
@@ -165,6 +177,18 @@ def _matrix(settings: Any, cursor: Cursor | None) -> Channel:
     return MatrixChannel(settings, cursor)
 
 
+def _telegram(settings: Any, cursor: Cursor | None) -> Channel:
+    from .telegram import TelegramChannel
+
+    return TelegramChannel(settings, cursor)
+
+
+def _discord(settings: Any, cursor: Cursor | None) -> Channel:
+    from .discord_bot import DiscordChannel
+
+    return DiscordChannel(settings, cursor)
+
+
 def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
     from .stdio import StdioChannel
 
@@ -176,6 +200,8 @@ _KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
     StdioSettings: _stdio,
     IrcSettings: _irc,
     MatrixSettings: _matrix,
+    TelegramSettings: _telegram,
+    DiscordSettings: _discord,
 }
 CHAT_SCHEMES = tuple(_SCHEMES)
 """The kinds of addresses of rooms."""

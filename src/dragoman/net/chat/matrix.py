@@ -29,9 +29,10 @@ from dragoman.settings.chat import MatrixSettings
 
 from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor
 from .downloads import ChatDownloads
-from .inbox import ChatInbox, Pace
+from .inbox import ChatInbox
 from .matrix_events import file_out, is_join_of, media_path, message_in, message_out
 from .matrix_requests import LARGE, MatrixRequests
+from .outbox import Pace, deliver
 
 log = Logger("chat")
 
@@ -42,8 +43,6 @@ FILE_SIZE = 50 * 1024 * 1024
 BURST, PER_SECOND = 10, 2.0
 LONG_POLL = 30.0
 """The seconds for which a sync waits for news."""
-PATIENCE = 120.0
-"""The seconds for which a message waits until the server takes it."""
 GAP = 2_000
 """The most events of a room that are read back after a long absence."""
 REMEMBERED = 1_000
@@ -203,22 +202,10 @@ class MatrixChannel:
             raise PeerRefused(f"{room} has become encrypted")
         # The same for every attempt, so that one whose answer was lost is not said twice.
         digest = hashlib.sha256(key.encode()).hexdigest()[:32] if key else secrets.token_hex(16)
-        policy = ReconnectPolicy(first=0.5, tries=None)
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            async with self._pace:
-                try:
-                    sent = await self._ask(
-                        *(self._client.room_send, room, "m.room.message", content), tx_id=digest
-                    )
-                except PeerUnreachable:
-                    pause = policy.next_pause(0.0) or 1.0
-                    if time.monotonic() + pause > deadline:
-                        raise
-                else:
-                    self._remember(sent.event_id, self.me)
-                    return str(sent.event_id)
-            await asyncio.sleep(pause)
+        send = partial(self._client.room_send, room, "m.room.message", content, tx_id=digest)
+        sent = await deliver(self._pace, lambda: self._ask(send), repeatable=True)
+        self._remember(sent.event_id, self.me)
+        return str(sent.event_id)
 
     async def _direct_room(self, user: str) -> str:
         """Returns a room that has no other members than this user and us."""

@@ -111,11 +111,17 @@ class SocketMeter:
         self.heard = 0
         """The number of whole messages, which the reader of the WebSocket counts."""
         self.on_excess: Callable[[], None] = lambda: None
+        self.on_bytes: Callable[[], None] | None = None
+        """Called when anything has arrived, which may be a ping that no app sees."""
+        self._received = 0
         self._noted, self._base = -1, 0
 
     def exceeds(self, received: int) -> bool:
         """Returns whether an unfinished message is too large. `received` is the number of bytes
         that the client has sent on the connection."""
+        if self.on_bytes is not None and received != self._received:
+            self._received = received
+            self.on_bytes()
         if self.heard != self._noted:
             self._noted, self._base = self.heard, received
         return 0 < self.limit < received - self._base

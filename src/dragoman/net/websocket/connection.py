@@ -98,6 +98,13 @@ class SocketConnection(ABC):
         if self._meter is not None:
             self._meter.limit = self._limits.message_size + FRAMING
 
+    def stay_open(self) -> None:
+        """Lets the WebSocket be silent for the full time again."""
+        self._deadline = self._server.loop.time() + self._limits.idle
+        deadlines = self._server.deadlines
+        if self._reading is not None and self._reading in deadlines.waits:
+            deadlines.watch(self._reading, self._deadline)
+
     def close(self) -> None:
         """Stops reading and writing."""
         self.recognize()

@@ -219,11 +219,15 @@ class LinkedAgent:
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of a task."""
+        after = ctx.cursor or 0
         if isinstance(op, Watch):
             task = self._tasks.get(op.task_id) or await self._adopt(op, ctx)
         else:
+            # The stream of an answer begins after the question.
+            known = self._tasks.get(op.message.task_id)
+            after = known.seq if known is not None else after
             task = await self._send(op, ctx)
-        async with aclosing(task.follow(ctx.cursor or 0)) as steps:
+        async with aclosing(task.follow(after)) as steps:
             async for batch in steps:
                 yield batch
 

@@ -147,6 +147,9 @@ class LinkSocket(SocketConnection):
         """Why we closed the link; empty if the agent has closed it."""
         self._links = links
         self._agent = links.add(agent_id, self)
+        if self._meter is not None:
+            # Pings show that the agent is there, like frames, but the server answers them itself.
+            self._meter.on_bytes = self.stay_open
 
     async def _take(self, frame: Frame) -> bool:
         self.recognize()  # any frame shows that the agent is alive

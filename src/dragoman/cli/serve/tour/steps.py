@@ -36,9 +36,10 @@ class Tour:
         """Runs the whole tour."""
         url = self.stage.ports.url
         count, agents = len(self.stage.dialects), len(self.stage.agent_dialects)
+        self.console.print("Open this in a browser, while it runs:\n")
+        self.show(f"{url}/")
         self.console.print(
-            f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]"
-            f" (process {self.stage.gateway.pid})"
+            f"\n[bold]The gateway[/bold] listens there (process {self.stage.gateway.pid})"
         )
         self.console.print(
             f"{count} agents run behind it (process {self.stage.agents.pid}), and it asks each of "
@@ -114,8 +115,6 @@ class Tour:
     def farewell(self) -> None:
         """Shows what runs, and what to try next."""
         self.console.print("\n[bold]Try it yourself[/bold]")
-        url = self.stage.ports.url
-        self.show(f"in a browser   {url}{AGENTS}\nmetrics        {url}/metrics")
         for line in self.commands():
             self.console.print(f"\n   {line}", markup=False)
 
@@ -131,6 +130,7 @@ class Tour:
             '"metadata":{"skillId":"write"}}}}'
         )
         lines = [
+            f"curl -s {ports.url}/metrics",
             f"curl -s {url}/{iat.name}/.well-known/agent-card.json",
             f"curl -sN {url}/{iat.name}/ -H 'Content-Type: application/json' \\\n     -d '{body}'",
             f"{dragoman} chat {url}/{iat.name}",
