@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, a clock that jumps, and a chat server. RUNLEVEL=1 keeps them from
 # being started.
-DEBIAN := nginx-light haproxy libfaketime ngircd
+DEBIAN := nginx-light haproxy libfaketime ngircd pgbouncer postgresql
 .PHONY: help setup demo test test-quick test-full check fmt bench proto docs debian clean
 
 help: ## List the targets

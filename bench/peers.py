@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import measure, proxies
+from . import measure, proxies, stores
 from .iat_load import SECRET as IAT_SECRET
 from .packages import PEERS, ROOT, NodePackages, PythonPackages, SetupFailed
 from .wire import A2A_1_0, FASTA2A, Requests, Words
@@ -222,18 +222,6 @@ def running(
         yield server
 
 
-def _store_url(store: str, scratch: str, stack: ExitStack) -> str:
-    if store == "postgres":
-        # A server of its own, as the tests start it, which synchronizes its disk.
-        sys.path.append(str(ROOT / "tests"))
-        from postgres import Server as Postgres
-
-        database = Postgres()
-        stack.callback(database.remove)
-        return database.url
-    return "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
-
-
 @contextmanager
 def _started(
     subject: Subject, store: str, *, core: int | None, grpc: bool = False, behind: int = 0
@@ -241,7 +229,7 @@ def _started(
     # Beside the peers and not in /tmp, which may be memory: a commit has to reach a disk.
     PEERS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch, ExitStack() as stack:
-        store_url = _store_url(store, scratch, stack)
+        store_url = stores.store_url(store, scratch, stack)
         port, grpc_port = _free_port(), _free_port() if grpc else 0
         command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
         command += ["--grpc-port", str(grpc_port)] if grpc else []

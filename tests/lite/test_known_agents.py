@@ -8,8 +8,8 @@ from pathlib import Path
 from cli.run import dragoman
 from dragoman import State, Task
 from dragoman.client import connect
-from lite.room import living, new_hub
-from lite.test_room_agents import appears, gateway
+from lite.room import living, member, new_hub
+from lite.test_room_agents import CARD, appears, gateway, listed
 
 
 async def test_agents_that_were_met_are_served_after_a_restart(tmp_path: Path) -> None:
@@ -39,12 +39,25 @@ async def test_a_task_goes_on_when_the_gateway_starts_again(tmp_path: Path) -> N
                 assert done.text == "You said Kyoto."
 
 
+async def test_an_agent_of_another_version_is_shown_as_unsupported(tmp_path: Path) -> None:
+    hub, store = new_hub(), f"sqlite:///{tmp_path}/gate.db"
+    card = CARD.replace("1.0", "2.0").replace("desk", "next").replace("Desk", "Next")
+    async with gateway(hub, store=store) as gate, member(hub, "next") as other, living(hub=hub):
+        await other.hears("discover")
+        await other.say(f"[A2A:card]\n{card}")
+        await other.say("[A2A:discover]")
+        await other.hears("card")
+        assert "next" not in await listed(gate.url)
+    shown = dragoman("lite", "agents", "--store", store, cwd=tmp_path).stdout
+    assert "next  Next (not supported: it speaks a2a-lite/2.0)" in shown
+
+
 async def test_they_are_listed(tmp_path: Path) -> None:
     hub, store = new_hub(), f"sqlite:///{tmp_path}/gate.db"
     async with living(hub=hub), gateway(hub, store=store) as gate:
         await appears(gate.url, "desk")
-    listed = dragoman("lite", "agents", "--store", store, cwd=tmp_path)
-    assert "desk  Desk (talk, shout)  desk in room of here" in listed.stdout
+    shown = dragoman("lite", "agents", "--store", store, cwd=tmp_path)
+    assert "desk  Desk (talk, shout)  desk in room of here" in shown.stdout
     (line,) = dragoman("lite", "agents", "--json", "--store", store, cwd=tmp_path).stdout.split(
         "\n"
     )[:-1]

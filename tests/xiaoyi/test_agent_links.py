@@ -252,6 +252,22 @@ async def test_a_failure_is_told_with_its_state() -> None:
         assert (await phone.final("tk-1"))["status"]["state"] == "failed"
 
 
+async def test_a_foreign_session_reaches_no_task_of_another() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("wait", "tk-1")
+        await until(lambda: "working" in phone.states("tk-1"))
+        for method in ("tasks/cancel", "tasks/resubscribe"):
+            id = await phone.say(method, "se-2", task="tk-1", params={"sessionId": "se-2"})
+            (told,) = await until(lambda id=id: phone.told(id))
+            assert "error" in told or told["result"]["status"]["state"] == "unknown", told
+        await phone.say("clearContext", "se-2", params={"sessionId": "se-2"})
+        await phone.ask("hello", "tk-1", "se-2")  # the same name, but another task
+        await until(lambda: any(text_of(each) == "echo: hello" for each in phone.finals("tk-1")))
+        assert "canceled" not in phone.states("tk-1")
+        await phone.say("tasks/cancel", task="tk-1")
+        await until(lambda: "canceled" in phone.states("tk-1"))
+
+
 async def test_a_cancel_reaches_the_running_task() -> None:
     async with phone_server() as phone, linked(phone):
         await phone.ask("wait", "tk-1")

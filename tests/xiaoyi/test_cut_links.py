@@ -17,7 +17,6 @@ from dragoman.client import connect
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL
-from dragoman.xiaoyi import outbound_link
 from dragoman.xiaoyi.outbound_link import SigningKeys
 from waiting import before_again, until
 from xiaoyi.faulty_proxy import misbehave, proxied
@@ -50,9 +49,8 @@ async def asked(caller: Any, number: int) -> Task:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 async def test_every_task_of_two_gateways_is_answered_once_whatever_links_do(
-    seed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(outbound_link, "PINGS", (0.5, 1.5))
     agent = Agent("Phone agent", description="Answers phones.")
     runs: Counter[str] = Counter()
 
@@ -79,6 +77,7 @@ async def test_every_task_of_two_gateways_is_answered_once_whatever_links_do(
             keys=SigningKeys(AGENT, ak, sk),
             agent=agent,
             heartbeat=0.5,
+            pings=(0.5, 2.0),
         )
         await stack.enter_async_context(dialled)
         for door in doors:

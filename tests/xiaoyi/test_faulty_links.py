@@ -7,11 +7,11 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.xiaoyi import outbound_link
 from waiting import before_again, until, within
 from xiaoyi.faulty_proxy import misbehave, proxied
 from xiaoyi.phone import PhoneServer, phone_server, text_of
@@ -38,10 +38,7 @@ async def asked(phones: list[PhoneServer], number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
-async def test_every_task_is_done_once_and_answered_whatever_links_do(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbound_link, "PINGS", (0.2, 0.3))
+async def test_every_task_is_done_once_and_answered_whatever_links_do(seed: int) -> None:
     agent = Agent("Phone agent", description="Answers phones.")
     runs: Counter[str] = Counter()
 
@@ -57,7 +54,12 @@ async def test_every_task_is_done_once_and_answered_whatever_links_do(
         dice = random.Random(seed)
         async with proxied(one.port, dice) as first, proxied(two.port, dice) as second:
             proxies = [first, second]
-            async with linked(*proxies, agent=agent):  # type: ignore[arg-type]  # they have a url
+            dialled: Any = linked(
+                *proxies,  # type: ignore[arg-type]  # they have a url
+                agent=agent,
+                pings=(0.2, 0.5),
+            )
+            async with dialled:
                 faults = asyncio.create_task(misbehave(proxies, dice))
                 room = asyncio.Semaphore(AT_ONCE)
 

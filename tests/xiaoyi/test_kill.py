@@ -135,7 +135,8 @@ async def one_answer(caller: Any, task: Task, text: str) -> None:
     assert (found.state, found.text) == (State.COMPLETED, f"Well, {text}"), found
     assert len(found.artifacts) == 1
     told = [each.event async for each in caller.watch(task, 0) if isinstance(each, Stamped)]
-    assert sum(isinstance(each, StateChanged) and each.state in FINAL for each in told) == 1
+    ends = [each for each in told if isinstance(each, StateChanged) and each.state in FINAL]
+    assert len(ends) == 1, (caller, told)
 
 
 async def test_an_agent_that_is_killed_in_the_middle_of_a_task_gives_one_answer(

@@ -47,3 +47,5 @@ class ServeOptions(TypedDict, total=False):
     card_secrets: bool
     trusted_proxies: tuple[str, ...]
     forwarded: Literal["x-forwarded-for", "forwarded"]
+    bell: str
+    workers: int

@@ -52,7 +52,7 @@ class KnownAgents:
                 owner=owner,
                 card=msgspec.json.encode(card).decode(),
                 tags=(f"{_ROOM}{room}",),
-                health=AgentHealth.UP,
+                health=AgentHealth.UP if card.supported else AgentHealth.DOWN,
             )
             try:
                 kept = await self._store.put(entry)

@@ -41,7 +41,7 @@ class MetAgents:
     async def restore(self) -> None:
         """Takes over the agents that were met before."""
         for each in await self.known.all() if self.known is not None else ():
-            if (each.sender, each.card.agent.id) not in self.agents:
+            if each.card.supported and (each.sender, each.card.agent.id) not in self.agents:
                 self._met(each.room, each.sender, each.card, each)
 
     async def hear_card(self, said: HeardMessage) -> None:
@@ -50,9 +50,6 @@ class MetAgents:
         chat = said.chat
         reading = body_in(said.lite.body, chat.sender_name or chat.sender)
         card = reading.card
-        if not card.supported:
-            log.warning("An agent speaks another version", sender=chat.sender, is_=card.protocol)
-            return
         if len(self.agents) >= MOST_AGENTS and (chat.sender, card.agent.id) not in self.agents:
             log.warning("Too many agents were met", room=chat.room)
             return
@@ -62,6 +59,9 @@ class MetAgents:
                 known = await self.known.remember(chat.room, chat.sender, card)
             except DragomanError as exc:
                 log.warning("An agent cannot be remembered", sender=chat.sender, why=exc)
+        if not card.supported:
+            log.warning("An agent speaks another version", sender=chat.sender, is_=card.protocol)
+            return
         self._met(chat.room, chat.sender, card, known, direct=chat.direct)
 
     def _met(

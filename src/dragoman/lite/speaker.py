@@ -99,7 +99,4 @@ class RoomSpeaker:
 def _limit_of(channel: Channel, before: str) -> TextLimit:
     """Returns how much may stand in one message behind a mention."""
     limits = channel.limits
-    most = limits.text - limits.size(before)
-    if limits.unit == "utf-16":  # a character has at most two units
-        return TextLimit(most // 2, "characters", limits.multiline)
-    return TextLimit(most, limits.unit, limits.multiline)
+    return TextLimit(limits.text - limits.size(before), limits.unit, limits.multiline)

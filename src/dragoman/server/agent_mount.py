@@ -32,6 +32,7 @@ from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.security.call_policy import CallPolicy
 from dragoman.security.rate_limits import Meter
+from dragoman.security.route_policy import Policy, policy
 from dragoman.settings import Settings
 
 from .agent_names import NO_AGENT, Naming, title_slug
@@ -162,11 +163,13 @@ class AgentMount:
         before = self.routes.get("/", {})
         root = {method: each for method, each in before.items() if method not in ("GET", "HEAD")}
 
+        @policy(Policy.OPEN)  # there is nothing to see
         async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
             await no_route(scope, receive, send, root or None)
 
         page = self._pages.for_browsers(otherwise or nothing)
-        self.routes["/"] = {**root, "GET": page, "HEAD": page}
+        # Without a binding at this address, there is nothing for clients that post.
+        self.routes["/"] = {**(root or {"POST": nothing}), "GET": page, "HEAD": page}
 
     def _card_changed(self) -> None:
         self._learn_extensions()

@@ -37,7 +37,16 @@ from dragoman.store.sessions import SessionStore
 from .answers import KEEP_ALIVE, LinkAnswer, round_of
 from .link_figures import LinkReporter, families
 from .media import MediaReceiver
-from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
+from .outbound_link import (
+    DEAD,
+    HEARTBEAT,
+    PING,
+    LinkEnded,
+    LinkLost,
+    LinkServer,
+    OutboundLink,
+    SigningKeys,
+)
 from .owed_answers import OwedAnswers
 from .session_routes import SessionRoutes
 
@@ -74,6 +83,7 @@ class AgentLinks(Service):
         policy: Callable[[], ReconnectPolicy] = ReconnectPolicy,
         keep_alive: float = KEEP_ALIVE,
         heartbeat: float = HEARTBEAT,
+        pings: tuple[float, float] = (PING, DEAD),
         files: FileDoor | None = None,
         media: MediaReceiver | None = None,
     ) -> None:
@@ -98,6 +108,7 @@ class AgentLinks(Service):
                 policy=policy(),
                 message_size=message_size,
                 heartbeat=heartbeat,
+                pings=pings,
             )
             for server in servers
         }

@@ -14,8 +14,9 @@ from dragoman.core.errors import TooLarge
 from dragoman.dialects.lite import splitting
 from dragoman.dialects.lite.splitting import Joiner, TextLimit, split, split_text
 from dragoman.dialects.lite.wire import LiteMessage, escape, parse
+from dragoman.net.chat import ChannelLimits
 
-often = settings(max_examples=count(60, 250, 3000))
+often = settings(max_examples=count(60, 250, 1000))
 long_bodies = st.lists(
     st.sampled_from([*strategies.LIKE_MARKERS, "x" * 150, "\\", "\\\\", "长" * 70, "👩‍🚀", "word "])
     | strategies.texts,
@@ -23,7 +24,10 @@ long_bodies = st.lists(
     max_size=40,
 ).map(lambda pieces: "".join(pieces).replace("\r", "").rstrip("\n"))
 limits = st.builds(
-    TextLimit, st.integers(150, 500), st.sampled_from(["bytes", "characters"]), st.just(True)
+    TextLimit,
+    st.integers(150, 500),
+    st.sampled_from(["bytes", "characters", "utf-16"]),
+    st.just(True),
 )
 lines = st.builds(TextLimit, st.integers(150, 450), st.just("bytes"), st.just(False))
 names = st.lists(st.sampled_from(["a.md", "b c.png", "报告.pdf"]), max_size=3).map(tuple)
@@ -48,6 +52,15 @@ def test_a_split_message_is_joined_again(
     texts = split(message, limit)
     assert all(limit.fits(text) for text in texts)
     assert heard(texts) == [message]
+
+
+def test_a_limit_counts_as_channels_do() -> None:
+    text = "ä漢🏯"
+    for unit, size in (("bytes", 9), ("characters", 3), ("utf-16", 4)):
+        channel = ChannelLimits(text=size, unit=unit)
+        assert channel.size(text) == size
+        assert TextLimit(size, unit).fits(text)
+        assert not TextLimit(size - 1, unit).fits(text)
 
 
 @given(body=long_bodies, attachments=names, limit=limits, seed=st.integers(0, 99))

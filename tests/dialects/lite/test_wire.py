@@ -21,7 +21,7 @@ from dragoman.dialects.lite.wire import (
     value_out,
 )
 
-often = settings(max_examples=count(100, 400, 5000))
+often = settings(max_examples=count(100, 400, 2000))
 
 
 @given(message=strategies.messages)

@@ -188,11 +188,16 @@ class ChannelContract:
     async def test_nothing_that_was_said_before_the_first_start_is_heard(
         self, service: ChatService
     ) -> None:
-        async with service.joined("ann") as ann:
+        async with (
+            service.joined("ann") as ann,
+            service.joined("cas") as cas,
+            hearing(cas) as at_cas,
+        ):
             room = await ann.join(service.room)
             async with service.joined("bob"):
                 pass  # an account of that name exists, and is in the room
             await ann.say(room, "before")
+            await at_cas.until("before")
             async with service.joined("bob") as bob, hearing(bob) as ear:
                 await ann.say(room, "after")
                 await ear.until("after")

@@ -139,11 +139,15 @@ def agents(*, as_json: AsJson = False, store: StoreUrl = None) -> None:
                     "channel": each.channel,
                     "room": each.room,
                     "sender": each.sender,
+                    "supported": each.card.supported,
                     "card": msgspec.to_builtins(each.card),
                     "seenAt": each.seen_at,
                 }
             )
             continue
-        about = f"{each.card.agent.name or each.sender} ({', '.join(skills) or 'skills unknown'})"
+        can = ", ".join(skills) or "skills unknown"
+        if not each.card.supported:
+            can = f"not supported: it speaks {each.card.protocol or 'an unknown version'}"
+        about = f"{each.card.agent.name or each.sender} ({can})"
         where = f"{each.sender} in {each.room or 'a room'} of {each.channel}"
         print(f"{each.name}  {about}  {where}  seen {shown_time(each.seen_at)}")

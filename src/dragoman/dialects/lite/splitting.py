@@ -38,7 +38,7 @@ class TextLimit(Struct, frozen=True):
     """How much text one message of a channel may hold."""
 
     most: int
-    unit: Literal["bytes", "characters"] = "characters"
+    unit: Literal["bytes", "characters", "utf-16"] = "characters"
     multiline: bool = True
     """Whether a message may have several lines."""
 
@@ -51,7 +51,13 @@ class TextLimit(Struct, frozen=True):
         return replace(self, most=max(8, self.most - self._size(taken) - 1))
 
     def _size(self, text: str) -> int:
-        return len(text.encode("utf-8", "replace")) if self.unit == "bytes" else len(text)
+        match self.unit:
+            case "bytes":
+                return len(text.encode("utf-8", "replace"))
+            case "utf-16":
+                return len(text) + sum(each > "\uffff" for each in text)
+            case _:
+                return len(text)
 
 
 def split(message: LiteMessage, limit: TextLimit) -> list[str]:

@@ -25,7 +25,7 @@ TYPES = {
 }
 """The type of each column."""
 _FIXED = ("task_id", "context_id", "tenant", "principal", "agent", "skill", "dialect", "created_at")
-_CHANGING = tuple(name for name in COLUMNS if name not in (*_FIXED, "hidden"))
+_CHANGING = tuple(name for name in COLUMNS if name not in (*_FIXED, "hidden", "priority"))
 
 # The names of the columns are our own; every value from outside is bound.
 _NAMES = ", ".join(f"t.{name}" for name in COLUMNS)
@@ -39,7 +39,7 @@ LOCK_HELD = HELD + " ORDER BY task_id FOR UPDATE"
 CLAIMABLE = (
     _SELECT
     + """WHERE runnable AND agent = $1 AND run_at <= $2
-ORDER BY run_at, task_id LIMIT $3 FOR UPDATE SKIP LOCKED"""
+ORDER BY run_at - priority * 600000, task_id LIMIT $3 FOR UPDATE SKIP LOCKED"""
 )
 ORPHANED = f"""{_SELECT}WHERE worker <> '' AND NOT EXISTS (
   SELECT 1 FROM dragoman.worker w WHERE w.worker = t.worker)

@@ -29,6 +29,7 @@ CREATE TABLE dragoman.task (
   expires_at  bigint NOT NULL,
   cancel      boolean NOT NULL,
   hidden      boolean NOT NULL,
+  priority    bigint NOT NULL,            -- a level is worth ten minutes of waiting
   ended       smallint NOT NULL,          -- 0: no; 1: yes; 2: yes, and its log was dropped
   hooks       integer NOT NULL DEFAULT 0, -- how many webhooks it has
   watched     boolean NOT NULL DEFAULT false,  -- whether another process waits for its events
@@ -42,7 +43,8 @@ CREATE INDEX task_live ON dragoman.task (agent, tenant, principal) WHERE ended =
 -- A context that began with a task has the id of the task, and is found by it.
 CREATE INDEX task_context ON dragoman.task (context_id) WHERE context_id <> task_id;
 CREATE INDEX task_worker ON dragoman.task (worker) WHERE worker <> '';
-CREATE INDEX task_runnable ON dragoman.task (agent, run_at, task_id) WHERE runnable;
+CREATE INDEX task_runnable ON dragoman.task (agent, (run_at - priority * 600000), task_id, run_at)
+  WHERE runnable;
 CREATE INDEX task_expires ON dragoman.task (expires_at) WHERE expires_at > 0;
 CREATE INDEX task_ended ON dragoman.task (agent, ended, status_at) WHERE ended > 0;
 

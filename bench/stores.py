@@ -1,0 +1,20 @@
+"""The stores on which servers are measured."""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+
+
+def store_url(store: str, scratch: str, stack: ExitStack) -> str:
+    """Returns the URL of a new store. What it needs ends with the stack."""
+    if store == "postgres":
+        # A server of its own, as the tests start it, which synchronizes its disk.
+        sys.path.append(str(TESTS))
+        from postgres import Server as Postgres
+
+        database = Postgres()
+        stack.callback(database.remove)
+        return database.url
+    return "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
