@@ -41,7 +41,7 @@ WITH gone AS (DELETE FROM dragoman.task WHERE task_id = ANY($1::text[])
 counted AS ({_UNCOUNTED})
 SELECT count(*) FROM gone"""  # noqa: S608
 
-_NAMED = ("tenant", "principal", "task_id", "agent")
+_NAMED = ("tenant", "principal", "task_id", "agent", "dialect")
 
 
 async def sweep(db: Database, agent: str, events_before: int, tasks_before: int, limit: int) -> int:
@@ -82,6 +82,10 @@ async def find_in_all_scopes(db: Database, which: AdminFilter, limit: int) -> li
     if which.context_id is not None:
         values.append(which.context_id)
         tests.append(sql.IN_CONTEXT.format(f"${len(values)}::text"))
+    if which.active_since is not None:
+        values.append(which.active_since)
+        # Each half has an index: `task_live` and `task_ended`.
+        tests.append(f"(ended = 0 OR (ended IN (1, 2) AND status_at >= ${len(values)}))")
     if which.ended_before is not None:
         values.append(which.ended_before)
         tests.append(f"ended > 0 AND status_at < ${len(values)}")
