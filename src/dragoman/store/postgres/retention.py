@@ -41,12 +41,6 @@ WITH gone AS (DELETE FROM dragoman.task WHERE task_id = ANY($1::text[])
 counted AS ({_UNCOUNTED})
 SELECT count(*) FROM gone"""  # noqa: S608
 
-# Two searches in two indexes: those that are not finished are few.
-_ACTIVE = """task_id IN (
-  SELECT task_id FROM dragoman.task a WHERE a.ended = 0 UNION ALL
-  SELECT task_id FROM dragoman.task a
-  WHERE a.ended > 0 AND a.status_at >= {since}
-) AND (ended = 0 OR status_at >= {since})"""
 _NAMED = ("tenant", "principal", "task_id", "agent", "dialect")
 
 
@@ -90,7 +84,8 @@ async def find_in_all_scopes(db: Database, which: AdminFilter, limit: int) -> li
         tests.append(sql.IN_CONTEXT.format(f"${len(values)}::text"))
     if which.active_since is not None:
         values.append(which.active_since)
-        tests.append(_ACTIVE.format(since=f"${len(values)}"))
+        # Each half has an index: `task_live` and `task_ended`.
+        tests.append(f"(ended = 0 OR (ended IN (1, 2) AND status_at >= ${len(values)}))")
     if which.ended_before is not None:
         values.append(which.ended_before)
         tests.append(f"ended > 0 AND status_at < ${len(values)}")
