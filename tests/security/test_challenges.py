@@ -54,7 +54,7 @@ async def ask(app: App, method: str, path: str, *, scheme: str = "http") -> tupl
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    await app(scope, receive, send)
+    await (app.route if isinstance(app, App) else app)(scope, receive, send)
     told = [v.decode() for name, v in starts[0]["headers"] if name == b"www-authenticate"]
     return starts[0]["status"], told
 

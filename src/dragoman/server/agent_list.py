@@ -15,7 +15,7 @@ from dragoman.net.http.card_endpoint import HTML, PAGE_HEADERS, is_browser
 from dragoman.net.http.forwarded import typed_base
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.net.http.router import no_route
-from dragoman.security.access_control import ServerAccess
+from dragoman.security.access_control import AccessControl, ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
 
 from .agent_mount import AgentMount
@@ -42,7 +42,7 @@ class AgentList:
         self,
         mounts: Mapping[str, AgentMount],
         index: AgentIndex,
-        access: ServerAccess,
+        access: ServerAccess | AccessControl,
         *,
         empty: bool = True,
     ) -> None:

@@ -211,8 +211,7 @@ class App(AgentRouter):
                 links = link_service(self, shared, only.peer.store, None)
                 if links is not None:
                     shared.services.append(links)
-                    self._own_access = ServerAccess(settings, shared.meter)
-                    self.listed = AgentList(self.mounts, self.index, self._own_access, empty=False)
+                    self.listed = AgentList(self.mounts, self.index, only.access, empty=False)
                     self.listed.about = links.agents.dial_ins.about
                     routes |= {**links.routes(), **self.listed.routes()}
                 self._add_rooms(only.peer.store)
