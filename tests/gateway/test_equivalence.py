@@ -64,7 +64,7 @@ async def test_every_scenario_holds_through_a_gateway(tmp_path: Path, dialect: s
                 found = await asyncio.gather(*(outcome(row, running, each) for each in BINDINGS))
                 for binding, given in zip(BINDINGS, found, strict=True):
                     meant, _ = APART.get((row.name, binding.version)) or row.cell(binding)
-                    if meant is None and "FAILED" in str(given):
+                    if meant is None and "failed" in str(given).lower():
                         continue
                     if given != meant:
                         wrong.append(f"{row.name} over {binding.name}: {given} is not {meant}")
