@@ -77,6 +77,8 @@ class Cutter:
         tasks = [asyncio.create_task(forward()), asyncio.create_task(back())]
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if cut and self.crash is not None:
+                await tasks[0]
         for task in tasks:
             task.cancel()
         for stream in (writer, requests):
