@@ -13,11 +13,17 @@ from pages import READMES, blocks
 
 pytestmark = pytest.mark.slow
 BRINGS = {
+    "discord": {"discord", "aiohttp"},
     "grpc": {"grpc", "grpc_health", "google"},
     "irc": {"irc"},
+    "matrix": {"nio", "aiohttp"},
     "mcp": {"mcp", "httpx2"},
+    "nats": {"nats"},
+    "otel": {"opentelemetry"},
+    "postgres": {"asyncpg"},
+    "telegram": {"aiogram", "aiohttp"},
 }
-"""What only one extra brings, of what modules import at once."""
+"""What an extra brings, of what modules import at once."""
 FRAMEWORKS = {"agents", "crewai", "google", "google.adk", "langchain_core", "pydantic_ai"}
 """What the adapters are for, which no extra brings."""
 TESTS = {"pytest"}
@@ -92,7 +98,7 @@ def allowed(extra: str) -> set[str]:
     """The packages that may be missing where this extra was asked for."""
     missing = TESTS | FRAMEWORKS
     if extra != "all":
-        missing |= set().union(*(brought for name, brought in BRINGS.items() if name != extra))
+        missing |= set().union(*BRINGS.values()) - BRINGS.get(extra, set())
     return missing
 
 

@@ -86,3 +86,9 @@ async def test_an_unknown_field_of_an_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="has no colour"):
         async with connect(address(new_hub(), colour="red")):
             pass
+
+
+async def test_an_address_without_a_room_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="names no room"):
+        async with connect("lite+loopback://hub"):
+            raise AssertionError("nobody is there")

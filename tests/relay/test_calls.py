@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from dragoman import Agent, Message, State, SyncTurn, Task, Turn
+from dragoman import Agent, State, SyncTurn, Task, Turn
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.peer import Context
 from dragoman.testing import Client, served
@@ -148,7 +148,7 @@ async def test_everything_a_bound_agent_can_do() -> None:
         "card": "Worker",
         "call": {"Oslo": 3},
         "invoke": 3,
-        "reply": (Message, "hello"),
+        "reply": (Task, "hello"),
         "failed": State.FAILED,
         "waits": State.INPUT_REQUIRED,
         "done": "booked Rome",

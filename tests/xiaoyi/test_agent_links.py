@@ -328,11 +328,11 @@ async def test_after_a_restart_only_open_answers_are_read_however_many_were_sent
             store = open_store(url)
             await store.open()
             every = await store.find_in_all_scopes(AdminFilter(), 99)
-            marks = SentMarks(store.sessions, AGENT, wall_clock)
+            marks = SentMarks(store.sessions, wall_clock, "xiaoyi", AGENT)
             for row in every:
                 await until(lambda row=row: marks.has("sent", row.task_id, ""))
         # The last answer was lost: the mark of another agent does not count for it.
-        others = SentMarks(store.sessions, "another", wall_clock)
+        others = SentMarks(store.sessions, wall_clock, "xiaoyi", "another")
         owed = OwedAnswers(store, "Phone agent", "xiaoyi", marks)
         assert [row async for row in owed.rows(wall_clock())] == []
         owed = OwedAnswers(store, "Phone agent", "xiaoyi", others)

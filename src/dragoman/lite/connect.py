@@ -31,6 +31,11 @@ class RoomVisit:
         unknown = [each for each in found.query if each != AGENT]
         if unknown:
             raise ConfigError(f"An address of a room has no {unknown[0]}: {address!r}")
+        if not found.settings.rooms:
+            raise ConfigError(
+                f"{address!r} names no room; write it at the end, such as "
+                "lite+loopback://USER@HUB/ROOM."
+            )
         self._agent = found.query.get(AGENT, "")
         marks = SentMarks(MemorySessions(wall_clock), wall_clock, "lite")
         channel = channel_from(found.settings)
@@ -53,8 +58,9 @@ class RoomVisit:
                     finally:
                         met.cancel()
         except TimeoutError:
-            who = self._agent or "An agent"
-            raise PeerUnreachable(f"{who} did not introduce itself within {seconds:g} s") from None
+            who, where = self._agent or "No agent", ", ".join(rooms.rooms) or "the room"
+            did = "did not introduce itself" if self._agent else "introduced itself"
+            raise PeerUnreachable(f"{who} {did} in {where} within {seconds:g} s") from None
 
     async def _ask(self) -> None:
         for room in self.rooms.rooms.values():

@@ -119,7 +119,7 @@ _Found = tuple[type[ChannelSettings], dict[str, Any], str]
 
 def _loopback_address(parts: SplitResult, _: int) -> _Found:
     user = {"user": unquote(parts.username)} if parts.username else {}
-    return LoopbackSettings, {"hub": parts.hostname or "local", **user}, _room(parts) or "room"
+    return LoopbackSettings, {"hub": parts.hostname or "local", **user}, _room(parts)
 
 
 def _irc_address(parts: SplitResult, port: int, *, tls: bool = False) -> _Found:
