@@ -175,7 +175,30 @@ async def test_the_older_path_is_tried_and_a_card_is_kept_by_its_etag() -> None:
             found = await finder(url, cache).find(url)
             assert found.card.name == "GeoSpatial Route Planner Agent"
             assert found.url == f"{url}/.well-known/agent.json"
-        assert 'if-none-match: "v1"' in heads[-1].lower()
+        older = [head for head in heads if head.startswith("GET /.well-known/agent.json ")]
+        assert 'if-none-match: "v1"' in older[-1].lower()
+
+
+@pytest.mark.parametrize("missed", [1, 2])
+async def test_an_agent_that_appears_during_the_search_is_described_by_its_own_card(
+    missed: int,
+) -> None:
+    """A gateway has a page about each of its agents, which could be taken for an old card."""
+    asked: list[str] = []
+    newest = (GOLDEN / "1.0.json").read_bytes()
+
+    def answer(path: str, head: str) -> bytes:
+        asked.append(path)
+        if len(asked) <= missed:
+            return said("404 Not Found", b"no")
+        entry = b'{"name": "b", "description": "", "version": "1", "url": "http://127.0.0.1/b"}'
+        return said("200 OK", newest if path.endswith("/agent-card.json") else entry)
+
+    async with answering(answer) as (url, _):
+        found = await finder(url, Cache()).find(url)
+    assert found.url == f"{url}/.well-known/agent-card.json"
+    assert found.card == card("1.0")
+    assert len(asked) == missed + 2
 
 
 async def test_a_direct_card_and_one_at_the_address_itself() -> None:

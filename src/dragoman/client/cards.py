@@ -2,8 +2,10 @@
 
 Cards are at /.well-known/agent-card.json, before 0.3 at /.well-known/agent.json (a2a-wire §10.1).
 An address that ends in .json is the address of a card, and if neither is found, the address itself
-is tried. A card that was fetched without credentials is cached and revalidated by its ETag, which
-costs one small request and never returns an outdated card.
+is tried. A card that is found at a later address is used only if there is still none at the earlier
+ones, because the agent may have started in the meantime. A card that was fetched without
+credentials is cached and revalidated by its ETag, which costs one small request and never returns
+an outdated card.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
@@ -128,10 +131,10 @@ class Finder:
     async def find(self, address: str) -> FoundCard:
         """Returns the card, or raises the error that explains best why there is none."""
         failures: list[DragomanError] = []
+        tried: list[str] = []
         for url in places(address):
             try:
-                body = await self.fetch(url)
-                card = await self.believed(body, self._http.address(url).origin)
+                found = await self._at(url)
             except PeerRefused as exc:
                 failures.append(exc)
                 if exc.code not in _ELSEWHERE:
@@ -139,12 +142,25 @@ class Finder:
             except PeerMisbehaved as exc:
                 failures.append(exc)
             else:
-                return FoundCard(card, url, body)
+                return await self._appeared(tried) or found
+            tried.append(url)
         statuses = [exc for exc in failures if isinstance(exc, PeerMisbehaved)]
         why = statuses[0] if statuses else failures[0]
         if failures[0].code == 404 and (names := await self._agents(address)):
             raise PeerUnreachable(_several(address, names), agents=" ".join(names)) from why
         raise PeerUnreachable(f"There is no agent card at {address}: {why.message}") from why
+
+    async def _at(self, url: str) -> FoundCard:
+        body = await self.fetch(url)
+        return FoundCard(await self.believed(body, self._http.address(url).origin), url, body)
+
+    async def _appeared(self, tried: Iterable[str]) -> FoundCard | None:
+        """Returns the card if it is now at one of the addresses that were tried in vain. An agent
+        may start during the search, and what is at the later addresses describes it less well."""
+        for url in tried:
+            with suppress(PeerRefused, PeerMisbehaved):
+                return await self._at(url)
+        return None
 
     async def _agents(self, address: str) -> list[str]:
         """Returns the names of the agents at the address of a server that hosts several."""
