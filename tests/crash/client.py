@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
@@ -13,6 +15,8 @@ import msgspec
 Json = Any
 
 Event = tuple[int, bytes]
+UNAVAILABLE = -31503
+"""The code of a server whose store does not answer."""
 _ACTIONS = {"CancelTask": "cancel", "SubscribeToTask": "subscribe"}
 _CODES = {
     "TASK_NOT_FOUND": -32001,
@@ -121,6 +125,47 @@ class Client:
             self.result(data)  # an error that ends the stream has no place in the log
             raise AssertionError(f"an event without an id: {block!r}")
         return int(fields[b"id"]), self.event(data)
+
+
+class Outage:
+    """When the store of a server was away. A server may then refuse a request: its caller knows as
+    much as if no answer had come, and tries again."""
+
+    def __init__(self) -> None:
+        self._end = 0.0
+
+    def begin(self) -> None:
+        """The store goes away."""
+        self._end = math.inf
+
+    def end(self) -> None:
+        """The store is back."""
+        self._end = time.monotonic()
+
+    def meets(self, began: float) -> bool:
+        """Whether the store was away at some time since then."""
+        return began < self._end
+
+
+class OutageClient(Client):
+    """A caller of a server whose store goes away. A refusal at any other time stays a refusal."""
+
+    def __init__(self, url: str, outage: Outage) -> None:
+        super().__init__(url)
+        self._outage = outage
+
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, params: Json, headers: dict[str, str]
+    ) -> AsyncGenerator[Answer, None]:
+        began = time.monotonic()
+        try:
+            async with super()._asked(method, params, headers) as answer:
+                yield answer
+        except Refused as exc:
+            if exc.code == UNAVAILABLE and self._outage.meets(began):
+                raise Lost(str(exc)) from exc
+            raise
 
 
 class RestClient(Client):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crash.check import check_kept, check_told, count, settled, summary
-from crash.client import Client
+from crash.client import Client, Outage, OutageClient
 from crash.fire import FULL, SETTLE, under_fire, verdict
 from crash.load import Load, Memory
 from crash.postgres_check import read_postgres, unsettled_postgres
@@ -51,7 +51,7 @@ def database() -> Iterator[Postgres]:
 async def test_the_database_crashes_under_two_servers(
     tmp_path: Path, database: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    memory = Memory()
+    memory, outage = Memory(), Outage()
     with (
         Server(tmp_path, database.url, "lease", "one") as one,
         Server(tmp_path, database.url, "lease", "other") as other,
@@ -60,16 +60,19 @@ async def test_the_database_crashes_under_two_servers(
         other.start()
         for server in (one, other):
             await server.ready()
-        load = Load([Client(one.url), Client(other.url)], memory, seed=3)
+        callers = [OutageClient(server.url, outage) for server in (one, other)]
+        load = Load(callers, memory, seed=3)
         loading = asyncio.create_task(load.run())
         try:
             for _ in range(CRASHES):
                 told = len(memory.acked)
                 await until(lambda told=told: len(memory.acked) >= told + 50)
+                outage.begin()
                 database.stop()
                 database.start()
                 for server in (one, other):
                     await server.ready()
+                outage.end()
             load.enough.set()
             await settled(loading, lambda: unsettled_postgres(database.url), SETTLE)
         finally:

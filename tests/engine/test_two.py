@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dragoman import Agent, State, Turn
+from dragoman import Agent, Message, State, Turn
 from dragoman.core.errors import Conflict, Fenced, TaskNotFound
+from dragoman.core.events import Stamped
 from dragoman.store.interface import Claim, Write
 from dragoman.testing import Client
 from engine.harness import (
@@ -131,15 +132,23 @@ async def test_streams_follow_the_tasks_of_the_other(shared: EngineHarness) -> N
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("wait", wait=False)
+        snapshot: list[Stamped] = []
+        whole: list[Stamped] = []
+
+        async def follow(events: AsyncIterator[Stamped | Message], seen: list[Stamped]) -> None:
+            async for event in events:
+                assert isinstance(event, Stamped)
+                seen.append(event)
+
         async with (
-            background(gathered(two.watch(task.id))) as snapshot,
-            background(gathered(two.watch(task.id, 0))) as whole,
+            background(follow(two.watch(task.id), snapshot)) as first,
+            background(follow(two.watch(task.id, 0), whole)) as second,
         ):
-            await until(two.engine.runner.bell.listening)
+            await until(lambda: snapshot and whole)
             trip.go.set()
-            log = await whole
-            assert log == await checked(one, task.id)
-            assert story(await snapshot)[-2:] == ["+result:b!", "completed"]
+            await asyncio.gather(first, second)
+        assert whole == await checked(one, task.id)
+        assert story(snapshot)[-2:] == ["+result:b!", "completed"]
 
 
 async def test_a_message_to_a_task_that_runs_elsewhere_is_heard_there(

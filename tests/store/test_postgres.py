@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from dragoman.core.errors import ConfigError, Conflict, Fenced, StoreError, Task
 from dragoman.core.events import StateChanged
 from dragoman.core.model import Hook, State
 from dragoman.store import open_store
-from dragoman.store.interface import Input
+from dragoman.store.interface import Input, Record
 from dragoman.store.postgres import commit_queue
 from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.migrations import migrate, scripts
@@ -23,6 +23,7 @@ from dragoman.store.postgres.pool import DatabasePool
 from dragoman.store.postgres.store import PostgresStore
 from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
+from postgres import Server as Postgres
 from postgres import server_url, store_url
 from waiting import until
 
@@ -34,12 +35,15 @@ class Cutter:
     """Stands between a store and PostgreSQL. It passes a statement with certain arguments on, and
     ends the connection before the answer comes back."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: str = "") -> None:
+        """`server` is the address of PostgreSQL, unless it is the one for all tests."""
         self._folder = folder
-        self._server = Path(server_url().partition("host=")[2]) / SOCKET
+        self._server = Path((server or server_url()).partition("host=")[2]) / SOCKET
         self.cuts: list[bytes] = []
         """Parts of the arguments of statements whose answers are to be lost, each once."""
         self.lost = 0
+        self.crash: Callable[[], Awaitable[None]] | None = None
+        """What happens instead of the statement."""
 
     def url(self, folder: Path) -> str:
         """The address of the store that belongs to a folder, through this."""
@@ -58,6 +62,9 @@ class Cutter:
                         self.cuts.remove(part)
                         cut = True
                         break
+                if cut and self.crash is not None:
+                    await self.crash()
+                    return
                 requests.write(data)
 
         async def back() -> None:
@@ -70,6 +77,8 @@ class Cutter:
         tasks = [asyncio.create_task(forward()), asyncio.create_task(back())]
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if cut and self.crash is not None:
+                await tasks[0]
         for task in tasks:
             task.cancel()
         for stream in (writer, requests):
@@ -160,6 +169,64 @@ async def test_a_transaction_whose_commit_is_lost_is_looked_up(
         await fixture.open_task("t2", worker="")
         (claimed,) = await fixture.store.claim("w1", AGENT, 9)
         assert (claimed.task_id, claimed.attempt) == ("t2", 1)
+
+
+async def test_a_transaction_that_a_crash_has_lost_is_not_taken_for_another(tmp_path: Path) -> None:
+    """After a crash, PostgreSQL may give the id of a lost transaction to the next one."""
+    server = Postgres("wal_writer_delay = 10s")
+    cutter = Cutter(tmp_path, server.url)
+
+    async def crash() -> None:
+        server.stop()
+        server.start()
+        other = await asyncpg.connect(server.url)
+        for _ in range(50):
+            await other.execute("SELECT pg_current_xact_id()")
+        await other.close()
+
+    try:
+        url = f"postgresql://postgres@/postgres?host={tmp_path}"
+        async with cutter.running(), _fixture(url, tmp_path) as fixture:
+            row = await fixture.open_task("t1")
+            await fixture.ask(row)
+            cutter.crash = crash
+            cutter.cuts.append(b"COMMIT")
+            told = await fixture.add_input("t1", "Kyoto", "q1")
+            assert (cutter.cuts, told.inputs) == ([], 1)
+            assert len(await fixture.store.inputs(row.claim)) == 1
+    finally:
+        server.remove()
+
+
+async def test_a_lost_group_that_begins_with_a_record_is_found(
+    cutter: Cutter, tmp_path: Path
+) -> None:
+    async with _fixture(cutter.url(tmp_path), tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        cutter.cuts.append(b"step:1")
+        record = Record(key="step:1", value=b"1")
+        await asyncio.gather(
+            fixture.append(fixture.write(row.claim, records=(record,))),
+            fixture.append(fixture.write(row.claim, WORKING)),
+        )
+        assert cutter.lost == 1
+        assert [entry.seq for entry in await fixture.log("t1")] == [1, 2, 3]
+        assert await fixture.store.records(row.claim) == [record]
+
+
+async def test_marks_of_old_connections_are_dropped(tmp_path: Path) -> None:
+    url = store_url(tmp_path)
+    async with _fixture(url, tmp_path) as fixture:
+        marks = f"{parse_address(url).schema}.commit_mark"
+        db = await asyncpg.connect(parse_address(url).dsn)
+        for age in (2, 0):
+            await db.execute(
+                f"INSERT INTO {marks} VALUES ('old {age}', 1, now() - interval '{age} hours')"
+            )
+        await fixture.store.reap()
+        found = await db.fetch(f"SELECT connection FROM {marks} WHERE connection LIKE 'old%'")
+        assert [name for (name,) in found] == ["old 0"]
+        await db.close()
 
 
 async def test_a_fenced_writer_whose_answer_was_lost_stays_fenced(

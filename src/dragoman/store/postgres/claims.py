@@ -16,7 +16,7 @@ from ..codec import pack
 from ..task_row import Claim, Row, Scope
 from ..writes import Existing, Input
 from . import statements as sql
-from .pool import Database
+from .pool import Database, drop_marks
 
 JUMPED = 1000
 """The smallest step back in milliseconds that counts as setting a clock. The clocks of two machines
@@ -79,6 +79,7 @@ async def reap(db: Database, now: int, lease_now: int, hold: int) -> list[str]:
     # A task may also be held by a worker that was never enlisted.
     lost = [sql.row_in(found) for found in await db.fetch(sql.ORPHANED)]
     await sql.put(db, (rules.reap(row, now) for row in lost))
+    await drop_marks(db)
     return [row.task_id for row in lost]
 
 

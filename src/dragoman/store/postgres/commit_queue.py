@@ -306,13 +306,10 @@ class CommitQueue:
     async def _landed(self, group: Group, until: float) -> bool:
         """Returns whether the changes of a group are stored, after their answer was lost. If they
         are, reports them."""
-        encoded = group.encoded
-        if isinstance(encoded, NewTask):
-            place, mine = 1, encoded.log
-        else:
-            place, mine = encoded.writes[0].base + 1, encoded.pieces[0]
-            if not mine:
-                return False  # records and inputs may be written twice
+        events = group.encoded.first_events
+        if events is None:
+            return False  # records and inputs may be written twice
+        place, mine = events
         patience = until - self._loop.time()
         found = await self._pool.read(lambda db: db.fetch(_LANDED, group.task_id, place), patience)
         if not any(bytes(body) == mine for (body,) in found):

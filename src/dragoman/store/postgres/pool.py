@@ -3,9 +3,12 @@
 Theory. A statement fails in one of three ways. The database refuses it: the error is the caller's.
 The database could not do it now (a deadlock, a time-out): it is tried again. Or the connection is
 lost: then nobody knows whether a commit that was under way has happened. A transaction therefore
-asks for its id before it commits, and after a loss we look up what became of that id; a repeated
+leaves a mark before it commits, and after a loss we look whether the mark is there; a repeated
 statement is one that may be repeated. While the database is away, callers wait for it with a pause
 that grows, and only for as long as they said.
+
+The id of a transaction cannot replace the mark: a crash may lose the id together with its work, and
+the database then gives the same id to another transaction.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
@@ -68,8 +72,19 @@ _WRONG_ADDRESS = (
     ValueError,
 )
 
-_XID = "SELECT pg_current_xact_id_if_assigned()::text"
-_FATE = "SELECT pg_xact_status($1::text::xid8)"
+# A transaction that has changed nothing has no id, needs no mark, and costs no commit.
+_MARK = """
+INSERT INTO dragoman.commit_mark (connection, number, marked_at)
+SELECT $1, $2, now() WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+ON CONFLICT (connection) DO UPDATE SET number = excluded.number, marked_at = excluded.marked_at"""
+# This waits for a lost transaction that is still under way, because that one has locked the row.
+_LATEST_MARK = """
+INSERT INTO dragoman.commit_mark (connection, number, marked_at) VALUES ($1, 0, now())
+ON CONFLICT (connection) DO UPDATE SET marked_at = excluded.marked_at RETURNING number"""
+_DROP_MARKS = """
+DELETE FROM dragoman.commit_mark WHERE connection IN (
+  SELECT connection FROM dragoman.commit_mark WHERE marked_at < now() - interval '1 hour'
+  FOR UPDATE SKIP LOCKED)"""
 _DURABLE = ("on", "remote_apply")
 
 
@@ -79,6 +94,10 @@ class Database:
     def __init__(self, raw: asyncpg.Connection[Any], text: Callable[[str], str]) -> None:
         self.raw = raw
         self._text = text
+        self.name = uuid4().hex
+        """The name of the connection, which never recurs."""
+        self.marks = 0
+        """The number of marks that its transactions have left."""
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
         """Returns the rows that a statement finds."""
@@ -99,6 +118,11 @@ class Database:
 
 
 Job = Callable[[Database], Awaitable[R]]
+
+
+async def drop_marks(db: Database) -> None:
+    """Deletes the marks of connections that were not used for long."""
+    await db.execute(_DROP_MARKS)
 
 
 class DatabasePool:
@@ -173,13 +197,14 @@ class DatabasePool:
         whether it has happened."""
         until = asyncio.get_running_loop().time() + patience
         while True:
-            xid: str | None = None
+            marked = False
             try:
                 async with self.connection(until) as db:
                     await db.execute("BEGIN")
                     try:
                         result = await job(db)
-                        xid = await db.fetchval(_XID)
+                        db.marks += 1
+                        marked = await db.execute(_MARK, db.name, db.marks) == 1
                     except BaseException:
                         if not db.raw.is_closed():
                             await db.execute("ROLLBACK")
@@ -187,7 +212,7 @@ class DatabasePool:
                     await db.execute("COMMIT")
                     return result
             except LOST as error:
-                if xid is not None and await self._has_committed(xid, until):
+                if marked and await self._has_committed(db, until):
                     return result
                 await self._pause_after(error, until)
             except BUSY as error:
@@ -195,14 +220,12 @@ class DatabasePool:
             except UNSTORABLE as error:
                 raise unstorable() from error
 
-    async def _has_committed(self, xid: str, until: float) -> bool:
-        """Returns what became of a transaction. Its server process may still be at work on it."""
-        loop = asyncio.get_running_loop()
-        while True:
-            fate = await self.read(lambda db: db.fetchval(_FATE, xid), until - loop.time())
-            if fate != "in progress":
-                return bool(fate == "committed")
-            await asyncio.sleep(FIRST_PAUSE)
+    async def _has_committed(self, lost: Database, until: float) -> bool:
+        """Returns whether the last transaction of a lost connection was committed. The server may
+        still be at work on it, and then this waits for its end."""
+        patience = until - asyncio.get_running_loop().time()
+        latest = await self.read(lambda db: db.fetchval(_LATEST_MARK, lost.name), patience)
+        return bool(latest == lost.marks)
 
     async def _pause_after(self, error: BaseException, until: float) -> None:
         check_argument(error)

@@ -39,6 +39,11 @@ class NewTask(Struct, frozen=True):
     log: bytes
     frozen: bytes | None
 
+    @property
+    def first_events(self) -> tuple[int, bytes]:
+        """The seq of its first event, and the bytes that begin there."""
+        return 1, self.log
+
 
 class Continuation(Struct, frozen=True):
     """Writes of one task that follow each other, encoded. The last one decides about the row."""
@@ -48,6 +53,12 @@ class Continuation(Struct, frozen=True):
     frozen: bytes | None
     wiped: Sequence[tuple[int, bytes]] = ()
     """Inputs without their content, which replace those with their content."""
+
+    @property
+    def first_events(self) -> tuple[int, bytes] | None:
+        """The seq of the first event, and the bytes that begin there, unless there is no event."""
+        pairs = zip(self.writes, self.pieces, strict=True)
+        return next(((write.base + 1, piece) for write, piece in pairs if piece), None)
 
 
 def encode_draft(draft: Draft) -> NewTask:
