@@ -16,7 +16,7 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dragoman import client
 from dragoman.client.files import Source
@@ -29,6 +29,7 @@ from dragoman.files.download import Progress
 __all__ = ["SyncAgent", "SyncConversation", "SyncEvents", "connect"]
 
 T = TypeVar("T")
+Target = TypeVar("Target", bound=client.RemoteAgent | client.Conversation)
 Paths = list[Path]
 
 
@@ -99,10 +100,10 @@ class SyncEvents:
         self._loop.run(self._events.aclose())
 
 
-class SyncSender:
+class SyncSender(Generic[Target]):
     """What an agent and a conversation with it have in common: messages are sent to both."""
 
-    def __init__(self, loop: _Loop, target: client.RemoteAgent | client.Conversation) -> None:
+    def __init__(self, loop: _Loop, target: Target) -> None:
         self._loop = loop
         self._target = target
 
@@ -120,53 +121,45 @@ class SyncSender:
         return SyncEvents(self._loop, self._target.stream(*what, **about))
 
 
-class SyncConversation(SyncSender):
+class SyncConversation(SyncSender[client.Conversation]):
     """Messages of one context. The next message answers the open question, if there is one."""
-
-    def __init__(self, loop: _Loop, conversation: client.Conversation) -> None:
-        super().__init__(loop, conversation)
-        self._conversation = conversation
 
     @property
     def context_id(self) -> str:
         """The id of the context, from the agent's first response."""
-        return self._conversation.context_id
+        return self._target.context_id
 
     @property
     def task(self) -> Task | None:
         """The last task."""
-        return self._conversation.task
+        return self._target.task
 
     @property
     def waits(self) -> bool:
         """Whether the last task waits for an answer."""
-        return self._conversation.waits
+        return self._target.waits
 
     def cancel(self) -> Task | None:
         """Cancels the last task, if it runs or waits."""
-        return self._loop.run(self._conversation.cancel())
+        return self._loop.run(self._target.cancel())
 
 
-class SyncAgent(SyncSender):
+class SyncAgent(SyncSender[client.RemoteAgent]):
     """A remote agent, with the methods of `client.RemoteAgent` in blocking form."""
-
-    def __init__(self, loop: _Loop, agent: client.RemoteAgent) -> None:
-        super().__init__(loop, agent)
-        self._agent = agent
 
     @property
     def card(self) -> Card:
         """The card of the agent."""
-        return self._agent.card
+        return self._target.card
 
     @property
     def dialect(self) -> str:
         """The dialect in use."""
-        return self._agent.dialect
+        return self._target.dialect
 
     def stream_text(self, *what: object, **about: Any) -> Iterator[str]:
         """Sends a message and yields the text of the answer as it arrives."""
-        pieces = self._agent.stream_text(*what, **about)
+        pieces = self._target.stream_text(*what, **about)
 
         async def step() -> str | None:
             return await anext(pieces, None)
@@ -176,66 +169,66 @@ class SyncAgent(SyncSender):
 
     def watch(self, task: Task | str, cursor: int | None = None) -> SyncEvents:
         """Yields the current task and its later events, or the events after a cursor."""
-        return SyncEvents(self._loop, self._agent.watch(task, cursor))
+        return SyncEvents(self._loop, self._target.watch(task, cursor))
 
     def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
         """Answers the question of a task."""
-        return self._loop.run(self._agent.answer(task, value, question=question))
+        return self._loop.run(self._target.answer(task, value, question=question))
 
     def call(self, skill: str, /, **arguments: Json) -> Json:
         """Calls a skill with arguments and returns its result."""
-        return self._loop.run(self._agent.call(skill, **arguments))
+        return self._loop.run(self._target.call(skill, **arguments))
 
     def invoke(self, method: str, /, **params: Json) -> Json:
         """Calls a method that the agent defines beyond the protocol."""
-        return self._loop.run(self._agent.invoke(method, **params))
+        return self._loop.run(self._target.invoke(method, **params))
 
     def conversation(self, context_id: str = "", *, skill: str = "") -> SyncConversation:
         """Starts a conversation: messages that share a context."""
-        return SyncConversation(self._loop, self._agent.conversation(context_id, skill=skill))
+        return SyncConversation(self._loop, self._target.conversation(context_id, skill=skill))
 
     def get(self, task: Task | str, history_length: int | None = None) -> Task:
         """Returns the current state of a task."""
-        return self._loop.run(self._agent.get(task, history_length))
+        return self._loop.run(self._target.get(task, history_length))
 
     def list(self, **filters: Any) -> TaskPage:
         """Returns a page of your tasks."""
-        return self._loop.run(self._agent.list(**filters))
+        return self._loop.run(self._target.list(**filters))
 
     def cancel(self, task: Task | str, metadata: Mapping[str, Json] | None = None) -> Task:
         """Cancels a task."""
-        return self._loop.run(self._agent.cancel(task, metadata))
+        return self._loop.run(self._target.cancel(task, metadata))
 
     def set_hook(self, task: Task | str, url: str, **about: str) -> Hook:
         """Registers a webhook for the events of a task."""
-        return self._loop.run(self._agent.set_hook(task, url, **about))
+        return self._loop.run(self._target.set_hook(task, url, **about))
 
     def get_hook(self, task: Task | str, hook_id: str = "") -> Hook:
         """Returns one webhook of a task."""
-        return self._loop.run(self._agent.get_hook(task, hook_id))
+        return self._loop.run(self._target.get_hook(task, hook_id))
 
     def list_hooks(self, task: Task | str) -> HookPage:
         """Returns the webhooks of a task."""
-        return self._loop.run(self._agent.list_hooks(task))
+        return self._loop.run(self._target.list_hooks(task))
 
     def delete_hook(self, task: Task | str, hook_id: str) -> None:
         """Deletes a webhook."""
-        self._loop.run(self._agent.delete_hook(task, hook_id))
+        self._loop.run(self._target.delete_hook(task, hook_id))
 
     def extended_card(self) -> Card:
         """Fetches the extended card."""
-        return self._loop.run(self._agent.extended_card())
+        return self._loop.run(self._target.extended_card())
 
     def fetch(self, part: AnyPart, **options: Any) -> bytes:
         """Returns the content of a part; a link is downloaded."""
-        return self._loop.run(self._agent.fetch(part, **options))
+        return self._loop.run(self._target.fetch(part, **options))
 
     def save(
         self, source: Source, folder: Path | str = ".", progress: Progress | None = None
     ) -> Paths:
         """Saves the files of a task, message, artifact or part in a folder, and returns their
         paths."""
-        return self._loop.run(self._agent.save(source, folder, progress=progress))
+        return self._loop.run(self._target.save(source, folder, progress=progress))
 
 
 @contextmanager

@@ -45,8 +45,8 @@ from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.spans import Span, Tracer
 
 from .limits import ClientLimits
-from .resumable_stream import ALL_HISTORY, ResumableStream, first_connection
-from .retry import READS, Pauses, interface_unusable, not_executed
+from .resumable_stream import ALL_HISTORY, ResumableStream, first_connection, first_usable
+from .retry import READS, Pauses, not_executed
 from .transports.transport import Transport, with_extensions
 
 RESTS = FINAL | WAITING | {State.UNKNOWN}
@@ -180,20 +180,7 @@ class FailoverPeer:
     async def _call(self, op: Operation[R], ctx: Context) -> R:
         if len(self._transports) == 1:
             return await self._transports[0].call(op, ctx)
-        first: DragomanError | None = None
-        for transport in self.transports():
-            try:
-                value = await transport.call(op, ctx)
-            except DragomanError as exc:
-                if not interface_unusable(exc, op):
-                    raise
-                first = first or exc
-            else:
-                if first is not None:
-                    self.prefer(transport, first)
-                return value
-        assert first is not None  # noqa: S101  there is at least one transport
-        raise first
+        return await first_usable(self, op, lambda transport: transport.call(op, ctx))
 
     def transports(self) -> Iterator[Transport]:
         """Yields the transports in the order in which to try them."""

@@ -10,10 +10,10 @@ whether the fetched task already contains it. If the agent has no subscriptions,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -38,6 +38,9 @@ from .retry import Patience, Pauses, interface_unusable, is_transient, not_execu
 
 ALL_HISTORY = 1000
 """The number of history messages to request; 0.1 returns none without a number."""
+
+T = TypeVar("T")
+Begun = tuple[Batch | None, AsyncGenerator[Batch, None]]
 
 
 class Way(Protocol):
@@ -269,25 +272,28 @@ class ResumableStream:
             await asyncio.sleep(pause)
 
 
-async def first_connection(
-    ways: Ways, op: Streamed, ctx: Context
-) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-    """Opens one connection, over the first transport that works, and returns its first events and
-    the stream of the others."""
+async def first_usable(ways: Ways, op: Operation[Any], attempt: Callable[[Any], Awaitable[T]]) -> T:
+    """Returns the result of the first transport that works, which is preferred from then on."""
     why: DragomanError | None = None
     for transport in ways.transports():
         try:
-            begun = await transport.begin(op, ctx)
+            value = await attempt(transport)
         except DragomanError as exc:
             if not interface_unusable(exc, op):
                 raise
             why = why or exc
-            continue
-        if why is not None:
-            ways.prefer(transport, why)
-        return begun
+        else:
+            if why is not None:
+                ways.prefer(transport, why)
+            return value
     assert why is not None  # noqa: S101  there is at least one transport
     raise why
+
+
+def first_connection(ways: Ways, op: Streamed, ctx: Context) -> Awaitable[Begun]:
+    """Opens one connection, over the first transport that works, and returns its first events and
+    the stream of the others."""
+    return first_usable(ways, op, lambda way: way.begin(op, ctx))
 
 
 def _brings_to_rest(new: list[Entry]) -> bool:

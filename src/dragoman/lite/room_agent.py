@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
-from typing import Any, cast
+from collections import deque
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -27,8 +25,8 @@ from dragoman.core.errors import (
 from dragoman.core.events import Stamped, StateChanged
 from dragoman.core.log import Logger
 from dragoman.core.model import Blob, State, Status, Task
-from dragoman.core.operations import CancelTask, GetTask, Operation, R, SendMessage, Streamed, Watch
-from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.operations import SendMessage, Streamed, Watch
+from dragoman.core.peer import Context
 from dragoman.core.session import Call, End, Fault, Frame, Signal, Update
 from dragoman.dialects.lite.caller import LiteCaller, cancel_out, name_out
 from dragoman.dialects.lite.parts import PostFile, posted
@@ -36,6 +34,7 @@ from dragoman.dialects.lite.post import Post, frame_out, post_in
 from dragoman.dialects.lite.wire import LiteMessage, parse
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.relay.received_task import ReceivedTask
+from dragoman.relay.received_tasks import ReceivingAgent
 from dragoman.store.clock import wall_clock
 
 from .heard_message import HeardMessage
@@ -44,12 +43,9 @@ from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
-SETTLE = 2.0
-"""The seconds in which the result of a task may follow the status that it is completed."""
-CANCELED = 15.0
-"""The seconds in which an agent may say how a canceled task ended."""
-MOST_TASKS = 1_000
-"""The maximum number of finished tasks that are kept; the oldest are dropped first."""
+SETTLE, CANCELED = 2.0, 15.0
+"""The seconds in which the result of a task may follow the status that it is completed, and those
+in which an agent may say how a canceled task ended."""
 MOST_STRAYS = 1_000
 
 
@@ -65,11 +61,11 @@ class RoomExchange:
         """Whether the task is completed, and its result may still follow."""
 
 
-class RoomAgent:
+class RoomAgent(ReceivingAgent):
     """One agent in one room."""
 
     dialect = "lite"
-    remembers = False
+    unsupported = "A chat room has no word for this."
 
     def __init__(
         self,
@@ -87,13 +83,13 @@ class RoomAgent:
     ) -> None:
         """`mention` stands before what is said to it, in a room with more members. It has
         `patience` seconds to react to a task."""
+        super().__init__()
         self.agent_id, self.room, self.sender, self.card = agent_id, room, sender, card
         self.mention, self._patience, self._file_size = mention, patience, file_size
         self._speaker, self._shelf, self._work = speaker, shelf, work
         self.most_file_size: int | None = None
         """The largest file that it takes, in bytes, if its card says so."""
         self._caller = LiteCaller(agent_id, now=wall_clock)
-        self._tasks: OrderedDict[str, ReceivedTask] = OrderedDict()
         self._open: dict[str, RoomExchange] = {}
         self._strays: deque[HeardMessage] = deque(maxlen=MOST_STRAYS)
 
@@ -183,56 +179,7 @@ class RoomAgent:
         """Returns False: a new card comes by itself."""
         return False
 
-    async def cancel(self, task: Task | str) -> Task:
-        """Has the agent cancel a task."""
-        task_id = task if isinstance(task, str) else task.id
-        return await self.call(CancelTask(task_id=task_id), ANYONE)
-
-    async def call(self, op: Operation[R], ctx: Context) -> R:
-        """Returns the result, or raises a `DragomanError`."""
-        return cast(R, await self._called(op))
-
-    async def _called(self, op: Operation[Any]) -> object:
-        match op:
-            case SendMessage():
-                task = await self._send(op)
-                if op.wait:
-                    async with aclosing(task.follow(0)) as steps:
-                        async for _ in steps:
-                            pass
-                return task.task()
-            case GetTask(task_id=task_id):
-                found = self._tasks.get(task_id)
-                if found is None:
-                    raise TaskNotFound(taskId=task_id)
-                return found.task()
-            case CancelTask(task_id=task_id):
-                return await self._cancel(task_id)
-            case _:
-                raise Unsupported("A chat room has no word for this.")
-
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Yields the events of a task."""
-        after = ctx.cursor or 0
-        if isinstance(op, Watch):
-            task = self._tasks.get(op.task_id) or await self._adopt(op.task_id, ctx.cursor or 0)
-        else:
-            # The stream of an answer begins after the question.
-            known = self._tasks.get(op.message.task_id)
-            after = known.seq if known is not None else after
-            task = await self._send(op)
-        async with aclosing(task.follow(after)) as steps:
-            async for batch in steps:
-                yield batch
-
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-        """Returns the first events of a task, and the stream of all that follow."""
-        steps = self.stream(op, ctx)
-        return await anext(steps, None), steps
-
-    async def _send(self, op: SendMessage) -> ReceivedTask:
+    async def _send(self, op: SendMessage, ctx: Context) -> ReceivedTask:
         """Says a message, which opens a task, or answers the question of a known one."""
         message = op.message
         for file in message.parts:
@@ -240,9 +187,7 @@ class RoomAgent:
                 most = f"{self.agent_id} takes files of at most {self.most_file_size} bytes."
                 raise TooLarge(most)
         if message.task_id:
-            task = self._tasks.get(message.task_id)
-            if task is None:
-                raise TaskNotFound(taskId=message.task_id)
+            task = self._find(message.task_id)
             if task.over or task.pump is not None:
                 raise Unsupported("The agent takes no message for a task that it works on.")
             op = replace(op, message=replace(message, task_id=task.name))
@@ -253,13 +198,13 @@ class RoomAgent:
         await self._ask(task, op)
         return task
 
-    async def _adopt(self, task_id: str, after: int) -> ReceivedTask:
+    async def _adopt(self, op: Watch, ctx: Context) -> ReceivedTask:
         """Follows a task of an earlier process again: takes what came in the meantime, or asks for
         its state."""
-        name, mark, room = task_id.partition("@")
+        name, mark, room = op.task_id.partition("@")
         if not mark or room != self.room:
-            raise TaskNotFound(taskId=task_id)
-        task = ReceivedTask(name, room, after)
+            raise TaskNotFound(taskId=op.task_id)
+        task = ReceivedTask(name, room, ctx.cursor or 0)
         await self._ask(task, Watch(task_id=name))
         missed = [said for said in self._strays if said.lite and said.lite.task == name]
         for said in missed:
@@ -271,12 +216,7 @@ class RoomAgent:
         """Says a request, and expects an answer."""
         exchange = self._open[task.name] = RoomExchange(task)
         task.pump = self._work.spawn(self._await_reaction(exchange))
-        self._tasks[task.id] = task
-        self._tasks.move_to_end(task.id)
-        if len(self._tasks) > MOST_TASKS:
-            ended = (id for id, each in self._tasks.items() if each.pump is None)
-            if (oldest := next(ended, None)) is not None:
-                del self._tasks[oldest]
+        self._keep(task)
         try:
             for frame in self._caller.send(Call(task.name, op, stream=True)):
                 await self._say(frame)
@@ -305,7 +245,7 @@ class RoomAgent:
         finally:
             self._end(exchange)
 
-    async def _cancel(self, task_id: str) -> Task:
+    async def _cancel(self, task_id: str, ctx: Context) -> Task:
         """Tells the agent to cancel a task. If it does not say how the task ended, the task counts
         as canceled, because nothing obliges it to answer."""
         task = self._tasks.get(task_id)

@@ -60,6 +60,16 @@ class HookCursor(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True
     """The dead letters and those that are tried again, by seq."""
 
 
+# In a database, the columns are the fields of both. A cursor keeps its webhook as bytes, its scope
+# in three columns, its letters in a table of their own, and reads `last` from its task.
+MOVING = tuple(
+    name
+    for name in HookCursor.__struct_fields__
+    if name not in ("n", "hook", "scope", "last", "letters")
+)
+LETTER = Letter.__struct_fields__
+
+
 Said = tuple[int, str]
 """The status of an answer, and the error that prevented one."""
 

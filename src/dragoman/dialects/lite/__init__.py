@@ -9,19 +9,17 @@ from .callee import LiteCallee
 from .caller import LiteCaller
 from .losses import carried
 
-ROLE = SCHEME = "lite"
-
 
 def _caller(extensions: Iterable[str] = (), tenant: str = "") -> Session:
     return LiteCaller()
 
 
 DIALECTS = (
+    # Both sides are members of a room, so nobody calls this callee at an address of ours.
     Dialect(
         name="lite",
-        scheme=SCHEME,
-        # Both sides are members of a room, so nobody calls this callee at an address of ours.
-        role=ROLE,
+        scheme="lite",
+        role="lite",
         wire=Wire.CHAT,
         caller=_caller,
         callee=LiteCallee,

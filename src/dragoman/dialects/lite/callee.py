@@ -7,21 +7,20 @@ and one that lacks a parameter are no calls; what people mean by them is decided
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from dragoman.core import session as signals
 from dragoman.core.card import Card
-from dragoman.core.errors import DragomanError
 from dragoman.core.events import Opened, Stamped
 from dragoman.core.model import Json, Message, Role, State, Task, Text
 from dragoman.core.operations import AnyOperation, CancelTask, GetExtendedCard, SendMessage, Watch
-from dragoman.core.session import Frame, Id, Session, Signal
+from dragoman.core.session import Frame, Id, Signal
 from dragoman.core.task_names import LONGEST
 
 from .card import CardDetails, body_out, card_out
 from .errors import error_out
 from .parts import parts_in, posted
-from .post import Post, frame_out, message_in
+from .post import Post, PostSession, frame_out
 from .telling import TaskTeller, Telling, current, message_out
 from .wire import CANCEL, CARD, DISCOVER, STATUS, TASK, LiteMessage
 
@@ -32,7 +31,7 @@ CANCELING = "cancel "
 GOT_IT = "Got it."
 
 
-class LiteCallee(Session):
+class LiteCallee(PostSession):
     """The agent's side of one conversation in a room."""
 
     def __init__(self, details: CardDetails | None = None, *, files: bool = True) -> None:
@@ -43,7 +42,6 @@ class LiteCallee(Session):
         """The tasks of the calls that are not answered yet, by the ids of the calls."""
         self._tellers: dict[str, TaskTeller] = {}
         self._last = ""
-        self._ignored = ""
 
     @property
     def dialect(self) -> str:
@@ -53,12 +51,10 @@ class LiteCallee(Session):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the `Call` that a post means, or nothing. The `mark` of the frame is the id of
         the chat message."""
-        self._ignored = ""
-        try:
-            post, message = message_in(frame)
-        except DragomanError as error:
-            self._ignored = error.message
+        read = self._read(frame)
+        if read is None:
             return ()
+        post, message = read
         op = operation_in(message, post, frame.mark)
         if op is None:
             self._ignored = f"nothing to do for {message.type}"
@@ -70,10 +66,6 @@ class LiteCallee(Session):
         if follows:
             self._tellers[task] = TaskTeller(task)
         return (signals.Call(id, op, stream=follows),)
-
-    def notes(self) -> Iterable[Mapping[str, Json]]:
-        """Returns why the last post was ignored."""
-        return ({"ignored": self._ignored},) if self._ignored else ()
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns the post that a signal is told in. Many events are not told at all."""

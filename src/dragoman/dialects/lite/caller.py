@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from dragoman.core import events as ev
 from dragoman.core import session as signals
-from dragoman.core.errors import DragomanError, NotCancelable
+from dragoman.core.errors import NotCancelable
 from dragoman.core.events import AnyEvent, Stamped
 from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, Fold
@@ -29,7 +29,7 @@ from .callee import PRIORITY, REASON, SKILL
 from .card import body_in, card_in
 from .errors import error_in
 from .parts import name_of, parts_in, parts_out, posted
-from .post import Post, frame_out, message_in
+from .post import Post, PostSession, frame_out
 from .states import state_in
 from .telling import figures_in
 from .wire import ACK, CANCEL, CARD, DISCOVER, RESULT, STATUS, TASK, LiteMessage
@@ -55,7 +55,7 @@ class RoomCall(Struct):
     """The end of a task whose result is still awaited."""
 
 
-class LiteCaller(CallerSession):
+class LiteCaller(PostSession, CallerSession):
     """Our side of the conversation with one agent."""
 
     def __init__(self, agent: str = "", *, now: Callable[[], int] = lambda: 0) -> None:
@@ -66,7 +66,6 @@ class LiteCaller(CallerSession):
         self._cancels: dict[str, Id] = {}
         self._discovering: list[Id] = []
         self._messages = 0
-        self._ignored = ""
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns the post for a `Call`, or none if A2A-Lite has no message for it."""
@@ -115,10 +114,6 @@ class LiteCaller(CallerSession):
         self._cancels = {task: each for task, each in self._cancels.items() if each != id}
         self._discovering = [each for each in self._discovering if each != id]
 
-    def notes(self) -> Iterable[Mapping[str, Json]]:
-        """Returns why the last post was ignored."""
-        return ({"ignored": self._ignored},) if self._ignored else ()
-
     @property
     def settling(self) -> list[Id]:
         """The calls whose task has been completed while its result is still awaited. Two seconds
@@ -135,12 +130,10 @@ class LiteCaller(CallerSession):
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals of a post. One without a use is ignored, so that it ends no task."""
-        self._ignored = ""
-        try:
-            post, message = message_in(frame)
-        except DragomanError as error:
-            self._ignored = error.message
+        read = self._read(frame)
+        if read is None:
             return ()
+        post, message = read
         if message.type == CARD:
             return self._introduced(message)
         if message.type not in (ACK, STATUS, RESULT):
@@ -245,12 +238,8 @@ class LiteCaller(CallerSession):
 
     def _said(self, call: RoomCall, parts: tuple[AnyPart, ...]) -> Message:
         self._messages += 1
-        return Message(
-            message_id=f"{call.task}.{self._messages}",
-            role=Role.AGENT,
-            parts=parts,
-            task_id=call.task,
-        )
+        id = f"{call.task}.{self._messages}"
+        return Message(message_id=id, role=Role.AGENT, parts=parts, task_id=call.task)
 
 
 def name_out(op: SendMessage) -> str:

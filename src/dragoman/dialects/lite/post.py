@@ -6,11 +6,14 @@ it. The text may be too long for one message of the channel; `splitting` sees to
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 from msgspec import Struct
 
-from dragoman.core.errors import Malformed
-from dragoman.core.session import Frame
+from dragoman.core.errors import DragomanError, Malformed
+from dragoman.core.model import Json
+from dragoman.core.session import Frame, Session
 
 from .parts import PostFile
 from .wire import LiteMessage, parse, render
@@ -47,3 +50,22 @@ def message_in(frame: Frame) -> tuple[Post, LiteMessage]:
     if message is None:
         raise Malformed("no marker")
     return post, message
+
+
+class PostSession(Session):
+    """One of the two sides of a conversation in a room. It notes why it ignored a post."""
+
+    _ignored = ""
+
+    def _read(self, frame: Frame) -> tuple[Post, LiteMessage] | None:
+        """Reads a post, unless it is to be ignored."""
+        self._ignored = ""
+        try:
+            return message_in(frame)
+        except DragomanError as error:
+            self._ignored = error.message
+            return None
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """Returns why the last post was ignored."""
+        return ({"ignored": self._ignored},) if self._ignored else ()

@@ -33,6 +33,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core.errors import TooLarge
 
 
 class ChatFile(Struct, frozen=True, kw_only=True):
@@ -97,6 +100,21 @@ class ChannelLimits(Struct, frozen=True, kw_only=True):
                 return len(text.encode("utf-16-le", "surrogatepass")) // 2
             case _:
                 return len(text)
+
+    def check_text(self, text: str) -> None:
+        """Raises `TooLarge` if a text does not fit into one message."""
+        if self.size(text) > self.text:
+            unit = "bytes" if self.unit == "bytes" else "characters"
+            raise TooLarge(f"A message has at most {self.text} {unit} here")
+
+    def check_file(self, body: bytes) -> None:
+        """Raises `TooLarge` if a file cannot be sent."""
+        if len(body) > self.file_size:
+            raise TooLarge(f"A file has at most {self.file_size} bytes here")
+
+    def at_rate(self, per_second: float | None) -> ChannelLimits:
+        """Returns these limits with another rate of messages, if one is given."""
+        return replace(self, messages_per_second=per_second) if per_second else self
 
 
 class Channel(Protocol):

@@ -18,13 +18,7 @@ import discord
 import msgspec
 import yarl
 
-from dragoman.core.errors import (
-    ConfigError,
-    DragomanError,
-    PeerRefused,
-    PeerUnreachable,
-    TooLarge,
-)
+from dragoman.core.errors import ConfigError, DragomanError, PeerRefused, PeerUnreachable, TooLarge
 from dragoman.core.log import Logger
 from dragoman.settings.chat import DiscordSettings
 
@@ -36,9 +30,10 @@ from .outbox import Pace, deliver
 
 log = Logger("chat")
 
-TEXT = 2000
-FILE_SIZE = 10 * 1024 * 1024
-BURST, PER_SECOND = 5, 1.0
+LIMITS = ChannelLimits(
+    text=2000, unit="utf-16", file_size=10 * 1024 * 1024, messages_per_second=1.0
+)
+BURST = 5
 """Discord takes five messages in five seconds in a channel."""
 MISSED = 1_000
 """The most messages of a channel that are read back after an absence."""
@@ -91,13 +86,10 @@ class DiscordChannel:
     def __init__(self, settings: DiscordSettings, cursor: Cursor | None = None) -> None:
         self._settings, self._cursor = settings, cursor or MemoryCursor()
         self._token = needed_secret(settings.token, "DRAGOMAN_DISCORD_TOKEN", "token")
-        rate = settings.messages_per_second or PER_SECOND
-        self.limits = ChannelLimits(
-            text=TEXT, unit="utf-16", file_size=FILE_SIZE, messages_per_second=rate
-        )
+        self.limits = LIMITS.at_rate(settings.messages_per_second)
         self.me = ""
         self.names: tuple[str, ...] = ()
-        self._pace = Pace(rate, max(BURST, round(rate)))
+        self._pace = Pace.within(self.limits, BURST)
         self._inbox = ChatInbox(self._cursor)
         self._downloads = ChatDownloads(settings.api)
         self._client: _Client | None = None
@@ -152,8 +144,7 @@ class DiscordChannel:
     async def say(self, room: str, text: str, *, reply_to: str = "", key: str = "") -> str:
         """Sends a message. The key becomes its nonce, by which Discord recognises it for some
         minutes."""
-        if self.limits.size(text) > self.limits.text:
-            raise TooLarge(f"A message has at most {self.limits.text} characters here")
+        self.limits.check_text(text)
         channel = self._place(room)
         nonce = hashlib.sha256(key.encode()).hexdigest()[:24] if key else secrets.token_hex(12)
         reference = None
@@ -174,8 +165,7 @@ class DiscordChannel:
         self, room: str, name: str, media_type: str, body: bytes, *, key: str = ""
     ) -> str:
         """Sends a file as an attachment."""
-        if len(body) > self.limits.file_size:
-            raise TooLarge(f"A file has at most {self.limits.file_size} bytes here")
+        self.limits.check_file(body)
         channel = self._place(room)
 
         async def send() -> discord.Message:

@@ -46,6 +46,9 @@ LINE = 400
 BURST, PER_SECOND = 5, 0.5
 """How much servers take without penalty (RFC 2813 §5.8): a message costs two seconds, and one may
 be ten seconds ahead."""
+LIMITS = ChannelLimits(
+    text=LINE, unit="bytes", multiline=False, files=False, messages_per_second=PER_SECOND
+)
 BACK = 60.0
 """The seconds for which a message waits for the connection."""
 UNREAD = 10_000
@@ -62,11 +65,8 @@ class IrcChannel:
     def __init__(self, settings: IrcSettings, _: Cursor | None = None) -> None:
         self._settings = settings
         self._password = secret_of(settings.password, "DRAGOMAN_IRC_PASSWORD", "password")
-        rate = settings.messages_per_second or PER_SECOND
-        self.limits = ChannelLimits(
-            text=LINE, unit="bytes", multiline=False, files=False, messages_per_second=rate
-        )
-        self._pace = Pace(rate, max(BURST, round(rate)))
+        self.limits = LIMITS.at_rate(settings.messages_per_second)
+        self._pace = Pace.within(self.limits, BURST)
         self._rooms: dict[str, str] = {}
         """The keys of the rooms that we are in, by their names."""
         self._session: IrcSession | None = None

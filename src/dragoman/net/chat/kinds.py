@@ -22,7 +22,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -50,7 +51,9 @@ def channel_from(settings: ChannelSettings, cursor: Cursor | None = None) -> Cha
     """Returns the channel for these settings; `cursor` notes how far it has heard. Raises
     `ConfigError` if the package that it needs is not installed."""
     try:
-        return _KINDS[type(settings)](settings, cursor)
+        module, name = _KINDS[type(settings)]
+        kind = getattr(import_module(f".{module}", __package__), name)
+        return cast(Channel, kind(settings, cursor))
     except ModuleNotFoundError as exc:
         package = (exc.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -159,49 +162,14 @@ _SCHEMES: dict[str, Callable[[SplitResult, int], _Found]] = {
 }
 
 
-def _loopback(settings: Any, cursor: Cursor | None) -> Channel:
-    from .loopback import LoopbackChannel
-
-    return LoopbackChannel(settings, cursor)
-
-
-def _irc(settings: Any, cursor: Cursor | None) -> Channel:
-    from .irc import IrcChannel
-
-    return IrcChannel(settings, cursor)
-
-
-def _matrix(settings: Any, cursor: Cursor | None) -> Channel:
-    from .matrix import MatrixChannel
-
-    return MatrixChannel(settings, cursor)
-
-
-def _telegram(settings: Any, cursor: Cursor | None) -> Channel:
-    from .telegram import TelegramChannel
-
-    return TelegramChannel(settings, cursor)
-
-
-def _discord(settings: Any, cursor: Cursor | None) -> Channel:
-    from .discord_bot import DiscordChannel
-
-    return DiscordChannel(settings, cursor)
-
-
-def _stdio(settings: Any, cursor: Cursor | None) -> Channel:
-    from .stdio import StdioChannel
-
-    return StdioChannel(settings, cursor)
-
-
-_KINDS: dict[type[ChannelSettings], Callable[[Any, Cursor | None], Channel]] = {
-    LoopbackSettings: _loopback,
-    StdioSettings: _stdio,
-    IrcSettings: _irc,
-    MatrixSettings: _matrix,
-    TelegramSettings: _telegram,
-    DiscordSettings: _discord,
+_KINDS: dict[type[ChannelSettings], tuple[str, str]] = {
+    LoopbackSettings: ("loopback", "LoopbackChannel"),
+    StdioSettings: ("stdio", "StdioChannel"),
+    IrcSettings: ("irc", "IrcChannel"),
+    MatrixSettings: ("matrix", "MatrixChannel"),
+    TelegramSettings: ("telegram", "TelegramChannel"),
+    DiscordSettings: ("discord_bot", "DiscordChannel"),
 }
+"""The module of each kind, which is imported when it is needed, and the class in it."""
 CHAT_SCHEMES = tuple(_SCHEMES)
 """The kinds of addresses of rooms."""

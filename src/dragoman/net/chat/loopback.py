@@ -35,6 +35,7 @@ from .shared_hub import HubServer, find_hub
 
 log = Logger("chat")
 
+LIMITS = ChannelLimits(text=TEXT, unit="bytes", file_size=FILE_SIZE, messages_per_second=1_000.0)
 POLL = 20.0
 """The seconds for which one read waits for news."""
 _HUBS: dict[str, Hub] = {}
@@ -54,12 +55,7 @@ class LoopbackChannel:
         self._settings, self._cursor = settings, cursor or MemoryCursor()
         self.me = settings.user or f"someone-{secrets.token_hex(3)}"
         self.names: tuple[str, ...] = (self.me,)
-        self.limits = ChannelLimits(
-            text=TEXT,
-            unit="bytes",
-            file_size=FILE_SIZE,
-            messages_per_second=settings.messages_per_second or 1_000.0,
-        )
+        self.limits = LIMITS.at_rate(settings.messages_per_second)
         self._link: HubLink | None = None
         self._server: HubServer | None = None
         self._turn = asyncio.Lock()
@@ -100,8 +96,7 @@ class LoopbackChannel:
 
     async def say(self, room: str, text: str, *, reply_to: str = "", key: str = "") -> str:
         """Says something to everybody in the room."""
-        if self.limits.size(text) > self.limits.text:
-            raise TooLarge(f"A message here has at most {self.limits.text} bytes")
+        self.limits.check_text(text)
         call = Say(self.me, room, text, reply_to, key or _new_key())
         return await self._ask(lambda: call, str)
 
@@ -109,8 +104,7 @@ class LoopbackChannel:
         self, room: str, name: str, media_type: str, body: bytes, *, key: str = ""
     ) -> str:
         """Posts a file, which the hub keeps for a while."""
-        if len(body) > FILE_SIZE:
-            raise TooLarge(f"A file here has at most {FILE_SIZE} bytes")
+        self.limits.check_file(body)
         file = PostedFile(secrets.token_hex(12), name, media_type, len(body))
         call = Say(self.me, room, key=key or _new_key(), file=file, body=body)
         return await self._ask(lambda: call, str)
@@ -194,11 +188,11 @@ class LoopbackChannel:
         return ChatMessage(
             id=said.id,
             room=said.room,
+            direct=len(said.members) == 2,
             sender=said.sender,
             sender_name=said.sender,
             text=said.text,
             files=files,
-            direct=len(said.members) == 2,
             mentioned=said.reply_sender == self.me or mentions(self.me, said.text),
             from_bot=not said.person,
             reply_to=said.reply_to,

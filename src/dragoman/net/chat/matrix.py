@@ -36,11 +36,13 @@ from .outbox import Pace, deliver
 
 log = Logger("chat")
 
-TEXT = 30_000
-"""The bytes of one text. An event has 65,536 in JSON, in which a quote or a line end is two."""
-FILE_SIZE = 50 * 1024 * 1024
-"""The largest file, unless the server says less."""
-BURST, PER_SECOND = 10, 2.0
+LIMITS = ChannelLimits(
+    text=30_000,  # an event has 65,536 bytes in JSON, in which a quote or a line end is two
+    unit="bytes",
+    file_size=50 * 1024 * 1024,  # unless the server says less
+    messages_per_second=2.0,
+)
+BURST = 10
 LONG_POLL = 30.0
 """The seconds for which a sync waits for news."""
 GAP = 2_000
@@ -79,13 +81,10 @@ class MatrixChannel:
         self._settings, self._cursor = settings, cursor or MemoryCursor()
         self._requests = MatrixRequests(settings)
         self._ask = self._requests.ask
-        rate = settings.messages_per_second or PER_SECOND
-        self.limits = ChannelLimits(
-            text=TEXT, unit="bytes", file_size=FILE_SIZE, messages_per_second=rate
-        )
+        self.limits = LIMITS.at_rate(settings.messages_per_second)
         self.me = settings.user
         self.names: tuple[str, ...] = (settings.user,)
-        self._pace = Pace(rate, max(BURST, round(rate)))
+        self._pace = Pace.within(self.limits, BURST)
         self._inbox = ChatInbox(self._cursor)
         self._downloads = ChatDownloads(settings.homeserver)
         self._client: Any = None
@@ -104,7 +103,7 @@ class MatrixChannel:
         try:
             await self._log_in()
             found = await self._ask(self._client.content_repository_config)
-            size = min(FILE_SIZE, found.upload_size or FILE_SIZE)
+            size = min(LIMITS.file_size, found.upload_size or LIMITS.file_size)
             self.limits = replace(self.limits, file_size=size)
             await self._catch_up()
         except BaseException:
@@ -137,8 +136,7 @@ class MatrixChannel:
 
     async def say(self, room: str, text: str, *, reply_to: str = "", key: str = "") -> str:
         """Sends a message. The key becomes its transaction id, which the server sends once."""
-        if self.limits.size(text) > self.limits.text:
-            raise TooLarge(f"A message has at most {self.limits.text} bytes here")
+        self.limits.check_text(text)
         msgtype = "m.notice" if self._settings.notices else "m.text"
         author = self._authors.get(reply_to, "")
         return await self._send(
@@ -149,8 +147,7 @@ class MatrixChannel:
         self, room: str, name: str, media_type: str, body: bytes, *, key: str = ""
     ) -> str:
         """Uploads a file and sends the message that names it."""
-        if len(body) > self.limits.file_size:
-            raise TooLarge(f"A file has at most {self.limits.file_size} bytes here")
+        self.limits.check_file(body)
 
         async def upload() -> Any:
             found, _ = await self._client.upload(

@@ -11,6 +11,8 @@ from dragoman.core.errors import PeerUnreachable
 from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.security.rate_limits import TokenBucket
 
+from .channel import ChannelLimits
+
 PATIENCE = 120.0
 """The seconds for which a message waits until the service can be reached."""
 
@@ -27,6 +29,12 @@ class Pace:
         self._bucket = TokenBucket(burst, per_second, time.monotonic())
         self._lock = asyncio.Lock()
         self._not_before = 0.0
+
+    @classmethod
+    def within(cls, limits: ChannelLimits, burst: int) -> Pace:
+        """Returns the pace of a channel, in which so many messages or more may go at once."""
+        rate = limits.messages_per_second
+        return cls(rate, max(burst, round(rate)))
 
     async def __aenter__(self) -> None:
         await self._lock.acquire()

@@ -31,8 +31,10 @@ from .inbox import ChatInbox
 
 log = Logger("chat")
 
-TEXT = 256 * 1024
 FILE_SIZE = 16 * 1024 * 1024
+LIMITS = ChannelLimits(
+    text=256 * 1024, unit="bytes", file_size=FILE_SIZE, messages_per_second=1_000.0
+)
 LINE = 2 * FILE_SIZE
 """The longest line: a file in Base64, and what stands beside it."""
 MOST_IDS = 1_000
@@ -76,12 +78,7 @@ class StdioChannel:
         self._stdin, self._stdout = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
         self.me = settings.user
         self.names: tuple[str, ...] = (self.me,)
-        self.limits = ChannelLimits(
-            text=TEXT,
-            unit="bytes",
-            file_size=FILE_SIZE,
-            messages_per_second=settings.messages_per_second or 1_000.0,
-        )
+        self.limits = LIMITS.at_rate(settings.messages_per_second)
         self._inbox = ChatInbox()
         self._rooms: set[str] = set()
         self._said: OrderedDict[str, None] = OrderedDict()
@@ -105,16 +102,14 @@ class StdioChannel:
 
     async def say(self, room: str, text: str, *, reply_to: str = "", key: str = "") -> str:
         """Writes a line."""
-        if self.limits.size(text) > self.limits.text:
-            raise TooLarge(f"A message here has at most {self.limits.text} bytes")
+        self.limits.check_text(text)
         return await self._send(room, text, reply_to, [])
 
     async def send_file(
         self, room: str, name: str, media_type: str, body: bytes, *, key: str = ""
     ) -> str:
         """Writes a line with a file."""
-        if len(body) > FILE_SIZE:
-            raise TooLarge(f"A file here has at most {FILE_SIZE} bytes")
+        self.limits.check_file(body)
         return await self._send(room, "", "", [_File(name, media_type, body)])
 
     async def fetch_file(self, file: ChatFile, limit: int) -> bytes:

@@ -31,13 +31,7 @@ from aiogram.exceptions import (
 )
 from aiogram.utils.token import TokenValidationError
 
-from dragoman.core.errors import (
-    ConfigError,
-    DragomanError,
-    PeerRefused,
-    PeerUnreachable,
-    TooLarge,
-)
+from dragoman.core.errors import ConfigError, DragomanError, PeerRefused, PeerUnreachable, TooLarge
 from dragoman.core.log import Logger
 from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.settings.chat import TelegramSettings
@@ -50,9 +44,10 @@ from .outbox import PATIENCE, Pace, deliver
 
 log = Logger("chat")
 
-TEXT = 4096
-FILE_SIZE = 50 * 1024 * 1024
-BURST, PER_SECOND = 5, 1.0
+BURST = 5
+LIMITS = ChannelLimits(
+    text=4096, unit="utf-16", file_size=50 * 1024 * 1024, messages_per_second=1.0
+)
 """Telegram takes one message per second in a chat, and some more at once."""
 LONG_POLL = 30
 """The seconds for which a request waits for news."""
@@ -68,10 +63,7 @@ class TelegramChannel:
 
     def __init__(self, settings: TelegramSettings, cursor: Cursor | None = None) -> None:
         self._settings, self._cursor = settings, cursor or MemoryCursor()
-        rate = settings.messages_per_second or PER_SECOND
-        self.limits = ChannelLimits(
-            text=TEXT, unit="utf-16", file_size=FILE_SIZE, messages_per_second=rate
-        )
+        self.limits = LIMITS.at_rate(settings.messages_per_second)
         token = needed_secret(settings.token, "DRAGOMAN_TELEGRAM_TOKEN", "token")
         api = TelegramAPIServer.from_base(settings.api.rstrip("/"))
         try:
@@ -82,7 +74,7 @@ class TelegramChannel:
         self._downloads = ChatDownloads(settings.api)
         self.me = self._username = ""
         self.names: tuple[str, ...] = ()
-        self._pace = Pace(rate, max(BURST, round(rate)))
+        self._pace = Pace.within(self.limits, BURST)
         self._inbox = ChatInbox(self._cursor)
         self._rooms: set[int] = set()
         self._moved: dict[int, int] = {}
@@ -125,8 +117,7 @@ class TelegramChannel:
 
     async def say(self, room: str, text: str, *, reply_to: str = "", key: str = "") -> str:
         """Sends a message as plain text."""
-        if self.limits.size(text) > self.limits.text:
-            raise TooLarge(f"A message has at most {self.limits.text} characters here")
+        self.limits.check_text(text)
         reply = None
         if reply_to.isdigit():
             reply = types.ReplyParameters(
@@ -147,8 +138,7 @@ class TelegramChannel:
         self, room: str, name: str, media_type: str, body: bytes, *, key: str = ""
     ) -> str:
         """Sends a file as a document."""
-        if len(body) > self.limits.file_size:
-            raise TooLarge(f"A file has at most {self.limits.file_size} bytes here")
+        self.limits.check_file(body)
         file = types.BufferedInputFile(body, name)
         return await self._send(
             room,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
-
 from ..clock import Clock
 from ..link_status import LinkStatus
-from ..memory.link_status import Key, MemoryLinkStatus
+from ..memory.link_status import MemoryLinkStatus
 from .damage import Quarantine
-from .json_files import read_all
+from .json_files import JsonFiles, name_for
 from .sessions import Replace
 
 
@@ -21,20 +18,15 @@ class FileLinkStatus(MemoryLinkStatus):
 
     def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
         super().__init__(clock)
-        self._folder, self._replace = folder, put
-
-    def recover(self, damaged: Quarantine) -> None:
-        """Reads all files."""
-        found = read_all(self._folder, LinkStatus, damaged)
-        self._statuses = {each.key: each for each in found}
+        self._files = JsonFiles(folder, LinkStatus, put)
 
     async def put(self, statuses: Iterable[LinkStatus]) -> None:
         kept, old = self._kept(statuses)
         for each in kept:
-            await self._replace(self._file(each.key), msgspec.json.encode(each))
+            await self._files.put(name_for(repr(each.key)), each)
         for key in old:
-            await self._replace(self._file(key), b"")
+            await self._files.put(name_for(repr(key)), None)
 
-    def _file(self, key: Key) -> Path:
-        # An address may be any text, and a file name may not.
-        return self._folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()}.json"
+    def recover(self, damaged: Quarantine) -> None:
+        """Reads all files."""
+        self._statuses = {each.key: each for each in self._files.read_all(damaged)}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from ..clock import Clock
 from ..memory.registry import MemoryRegistry
 from ..registry import AgentHealth, RegistryEntry, Source
 from .damage import Quarantine
-from .json_files import read_all
+from .json_files import JsonFiles
 from .sessions import Replace
 
 
@@ -19,13 +17,11 @@ class FileRegistry(MemoryRegistry):
 
     def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
         super().__init__(clock)
-        self._folder, self._replace = folder, put
+        self._files = JsonFiles(folder, RegistryEntry, put)
 
     def recover(self, damaged: Quarantine) -> None:
         """Reads all files."""
-        found = sorted(
-            read_all(self._folder, RegistryEntry, damaged), key=lambda each: each.revision
-        )
+        found = sorted(self._files.read_all(damaged), key=lambda each: each.revision)
         self._entries = {each.name: each for each in found}
         self._revision = max((each.revision for each in found), default=0)
 
@@ -48,11 +44,11 @@ class FileRegistry(MemoryRegistry):
         for each in dropped:
             await self._save(each)
         for name in gone:
-            await self._replace(self._folder / f"{name}.json", b"")
+            await self._files.put(name, None)
         return [each.name for each in dropped]
 
     async def _save(self, entry: RegistryEntry | None) -> bool:
         """Writes an entry to its file. Returns False if there is no entry."""
         if entry is not None:
-            await self._replace(self._folder / f"{entry.name}.json", msgspec.json.encode(entry))
+            await self._files.put(entry.name, entry)
         return entry is not None

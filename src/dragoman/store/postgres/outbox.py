@@ -18,23 +18,14 @@ from .. import outbox as rules
 from ..bulkheads import Bulkheads, host_of
 from ..codec import Unpacker, pack
 from ..interface import Delivery
-from ..outbox import HookCursor, Letter, Rule
+from ..outbox import LETTER, MOVING, HookCursor, Letter, Rule
 from ..task_row import Scope
 from .pool import Database
-
-# The columns are the fields of `HookCursor` and `Letter`. A cursor keeps its webhook as bytes, its
-# scope in three columns, its letters in a table of their own, and reads `last` from its task.
-_MOVING = tuple(
-    name
-    for name in HookCursor.__struct_fields__
-    if name not in ("n", "hook", "scope", "last", "letters")
-)
-_LETTER = Letter.__struct_fields__
 
 # The names of the columns are our own; every value from outside is bound.
 _SELECT = f"""
 SELECT h.n, h.body, h.tenant, h.principal, h.agent, t.last_seq,
-  {", ".join(f"h.{name}" for name in _MOVING)}
+  {", ".join(f"h.{name}" for name in MOVING)}
 FROM dragoman.hook h JOIN dragoman.task t USING (task_id) """  # noqa: S608
 _BY_N = _SELECT + "WHERE h.n = $1"
 # The task is locked first, as by those who write it, so that the two cannot wait for each other. It
@@ -59,14 +50,14 @@ SELECT n FROM dragoman.hook WHERE n = ANY($1::bigint[]) AND task_id = ANY($2::te
   AND due_at > 0 AND due_at <= $3 ORDER BY due_at, n FOR UPDATE SKIP LOCKED"""
 _WAITING = _SELECT + "WHERE h.due_at > 0 AND h.agent = coalesce($1, h.agent) ORDER BY h.n"
 _LETTERS = f"""
-SELECT {", ".join(_LETTER)} FROM dragoman.letter WHERE n = $1 ORDER BY seq"""  # noqa: S608
+SELECT {", ".join(LETTER)} FROM dragoman.letter WHERE n = $1 ORDER BY seq"""  # noqa: S608
 _DEAD_LETTERS = f"""
-SELECT n, {", ".join(f"l.{name}" for name in _LETTER)}
+SELECT n, {", ".join(f"l.{name}" for name in LETTER)}
 FROM dragoman.letter l JOIN dragoman.hook h USING (n)
 WHERE dead_at > 0 AND agent = coalesce($1, agent) ORDER BY dead_at, n, seq LIMIT $2"""  # noqa: S608
 _INSERT_LETTER = f"""
-INSERT INTO dragoman.letter (n, {", ".join(_LETTER)})
-VALUES ($1, {", ".join(f"${place}" for place in range(2, len(_LETTER) + 2))})"""  # noqa: S608
+INSERT INTO dragoman.letter (n, {", ".join(LETTER)})
+VALUES ($1, {", ".join(f"${place}" for place in range(2, len(LETTER) + 2))})"""  # noqa: S608
 _DELETE_LETTER = "DELETE FROM dragoman.letter WHERE n = $1 AND seq = $2"
 _TASK = """
 SELECT last_seq, ended FROM dragoman.task
@@ -77,7 +68,7 @@ INSERT INTO dragoman.hook (task_id, hook_id, tenant, principal, agent, body, hos
 _COUNT = "UPDATE dragoman.task SET hooks = hooks + $2 WHERE task_id = $1"
 _UPDATE = f"""
 UPDATE dragoman.hook SET body = $2, host = $3,
-  {", ".join(f"{name} = ${place}" for place, name in enumerate(_MOVING, start=4))}
+  {", ".join(f"{name} = ${place}" for place, name in enumerate(MOVING, start=4))}
 WHERE n = $1"""  # noqa: S608
 _DELETE = """
 DELETE FROM dragoman.hook
@@ -85,8 +76,8 @@ WHERE task_id = $1 AND hook_id = $2 AND tenant = $3 AND principal = $4 AND agent
 RETURNING n"""
 
 _hook_in = Unpacker(Hook)
-_moving_of = attrgetter(*_MOVING)
-_letter_of = attrgetter(*_LETTER)
+_moving_of = attrgetter(*MOVING)
+_letter_of = attrgetter(*LETTER)
 
 
 async def set_hook(db: Database, scope: Scope, hook: Hook, now: int) -> None:
@@ -206,7 +197,7 @@ async def _cursor_in(db: Database, found: Sequence[Any]) -> HookCursor:
         scope=Scope(tenant, principal, agent),
         last=last,
         letters=tuple(map(_letter_in, await db.fetch(_LETTERS, n))),
-        **dict(zip(_MOVING, moving, strict=True)),
+        **dict(zip(MOVING, moving, strict=True)),
     )
 
 
@@ -224,4 +215,4 @@ def _owner(scope: Scope) -> tuple[str, str, str]:
 
 
 def _letter_in(found: Iterable[Any]) -> Letter:
-    return Letter(**dict(zip(_LETTER, found, strict=True)))
+    return Letter(**dict(zip(LETTER, found, strict=True)))

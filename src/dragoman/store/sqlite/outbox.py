@@ -22,22 +22,13 @@ from ..bulkheads import Bulkheads, host_of
 from ..clock import Clock
 from ..codec import Unpacker, pack
 from ..interface import Delivery
-from ..outbox import HookCursor, Letter, Rule
+from ..outbox import LETTER, MOVING, HookCursor, Letter, Rule
 from ..task_row import Scope
-
-# The columns are the fields of `HookCursor` and `Letter`. A cursor keeps its webhook as bytes, its
-# scope in three columns, its letters in a table of their own, and reads `last` from its task.
-_MOVING = tuple(
-    name
-    for name in HookCursor.__struct_fields__
-    if name not in ("n", "hook", "scope", "last", "letters")
-)
-_LETTER = Letter.__struct_fields__
 
 # The names of the columns are our own; every value from outside is bound.
 _SELECT = f"""
 SELECT n, body, hook.tenant, hook.principal, hook.agent, last_seq,
-  {", ".join(f"hook.{name}" for name in _MOVING)} FROM hook JOIN task USING (task_id) """  # noqa: S608
+  {", ".join(f"hook.{name}" for name in MOVING)} FROM hook JOIN task USING (task_id) """  # noqa: S608
 _BY_N = _SELECT + "WHERE n = ?"
 _BY_TASK = _SELECT + "WHERE task_id = ? ORDER BY n"
 _BY_ID = _SELECT + "WHERE task_id = ? AND hook_id = ?"
@@ -48,12 +39,12 @@ SELECT n FROM hook WHERE agent = ? AND due_at > 0 AND due_at <= ?
   AND host NOT IN (SELECT value FROM json_each(?))
 ORDER BY due_at, n LIMIT ?"""
 _WAITING = _SELECT + "WHERE due_at > 0 AND hook.agent = coalesce(?, hook.agent) ORDER BY n"
-_LETTERS = f"SELECT {', '.join(_LETTER)} FROM letter WHERE n = ? ORDER BY seq"  # noqa: S608
+_LETTERS = f"SELECT {', '.join(LETTER)} FROM letter WHERE n = ? ORDER BY seq"  # noqa: S608
 _DEAD_LETTERS = f"""
-SELECT n, {", ".join(f"letter.{name}" for name in _LETTER)} FROM letter JOIN hook USING (n)
+SELECT n, {", ".join(f"letter.{name}" for name in LETTER)} FROM letter JOIN hook USING (n)
 WHERE dead_at > 0 AND agent = coalesce(?, agent) ORDER BY dead_at, n, seq LIMIT ?"""  # noqa: S608
 _INSERT_LETTER = f"""
-INSERT INTO letter (n, {", ".join(_LETTER)}) VALUES (?, {", ".join("?" * len(_LETTER))})"""  # noqa: S608
+INSERT INTO letter (n, {", ".join(LETTER)}) VALUES (?, {", ".join("?" * len(LETTER))})"""  # noqa: S608
 _DELETE_LETTER = "DELETE FROM letter WHERE n = ? AND seq = ?"
 _TASK = """
 SELECT last_seq, ended FROM task WHERE task_id = ? AND tenant = ? AND principal = ? AND agent = ?"""
@@ -61,7 +52,7 @@ _INSERT = """
 INSERT INTO hook (task_id, hook_id, tenant, principal, agent, body, host, sent, due_at, taken,
   attempt, status, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')"""
 _UPDATE = f"""
-UPDATE hook SET body = ?, host = ?, {", ".join(f"{name} = ?" for name in _MOVING)}
+UPDATE hook SET body = ?, host = ?, {", ".join(f"{name} = ?" for name in MOVING)}
 WHERE n = ?"""  # noqa: S608
 _SET_HOST = "UPDATE hook SET host = ? WHERE n = ? AND host = ''"
 _GROW = "UPDATE hook SET due_at = ? WHERE task_id = ? AND due_at = 0"
@@ -71,8 +62,8 @@ AND agent = ?"""
 
 _hook_in = Unpacker(Hook)
 _json = msgspec.json.Encoder()
-_moving_of = attrgetter(*_MOVING)
-_letter_of = attrgetter(*_LETTER)
+_moving_of = attrgetter(*MOVING)
+_letter_of = attrgetter(*LETTER)
 
 
 class SqliteOutbox:
@@ -206,7 +197,7 @@ class SqliteOutbox:
             scope=Scope(tenant, principal, agent),
             last=last,
             letters=tuple(map(_letter_in, self._db.execute(_LETTERS, (n,)))),
-            **dict(zip(_MOVING, moving, strict=True)),
+            **dict(zip(MOVING, moving, strict=True)),
         )
 
     def _save(self, before: HookCursor, after: HookCursor) -> None:
@@ -230,4 +221,4 @@ def _json_text(value: object) -> str:
 
 
 def _letter_in(found: Iterable[Any]) -> Letter:
-    return Letter(**dict(zip(_LETTER, found, strict=True)))
+    return Letter(**dict(zip(LETTER, found, strict=True)))

@@ -17,16 +17,14 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from dragoman.core.card import Card
-from dragoman.core.errors import DragomanError, PeerUnreachable, TaskNotFound, Unsupported
+from dragoman.core.errors import DragomanError, PeerUnreachable, Unsupported
 from dragoman.core.events import StateChanged
 from dragoman.core.log import Logger
 from dragoman.core.model import State, Task
 from dragoman.core.operations import (
     CancelTask,
-    GetTask,
     Invoke,
     Operation,
-    R,
     SendMessage,
     Streamed,
     Watch,
@@ -37,20 +35,18 @@ from dragoman.dialects.xiaoyi.caller import XiaoYiCaller, name_out
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.relay.received_task import ReceivedTask, parsed
+from dragoman.relay.received_tasks import ReceivingAgent
 from dragoman.store.clock import wall_clock
 
 from ..link_figures import LinkFigures
 
 log = Logger("xiaoyi")
 
+MOST_SESSIONS, RETRY_AFTER = 10_000, 5
 SETTLE = 2.0
 """Seconds in which the last piece of a completed task must arrive."""
 ANSWER = 15.0
 """Seconds in which an agent has to confirm that it canceled a task, or cleared a context."""
-MOST_TASKS = 1_000
-"""The maximum number of finished tasks that are kept; the oldest are dropped first."""
-MOST_SESSIONS = 10_000
-RETRY_AFTER = 5
 
 
 class AgentLink(Protocol):
@@ -63,13 +59,14 @@ class AgentLink(Protocol):
         """Sends a frame."""
 
 
-class LinkedAgent:
+class LinkedAgent(ReceivingAgent):
     """One agent, while it has tasks or links here."""
 
     dialect = "xiaoyi"
-    remembers = False
+    unsupported = "A XiaoYi link has no word for this."
 
     def __init__(self, agent_id: str, figures: LinkFigures | None = None) -> None:
+        super().__init__()
         self.agent_id = agent_id
         self._figures = figures
         self.card = Card(
@@ -85,7 +82,6 @@ class LinkedAgent:
         """The link that each session used last."""
         self._unsure: set[str] = set()
         """The sessions whose link was lost, with whatever it carried."""
-        self._tasks: OrderedDict[str, ReceivedTask] = OrderedDict()
         self._settling: set[Id] = set()
         self._work = BackgroundWork()
 
@@ -190,59 +186,10 @@ class LinkedAgent:
             raise PeerUnreachable(f"{self.agent_id} is offline", retry_after=str(RETRY_AFTER))
         return False
 
-    async def cancel(self, task: Task | str) -> Task:
-        """Has the agent cancel a task."""
-        task_id = task if isinstance(task, str) else task.id
-        return await self.call(CancelTask(task_id=task_id), Context())
-
-    async def call(self, op: Operation[R], ctx: Context) -> R:
-        """Returns the result, or raises a `DragomanError`."""
-        return cast(R, await self._called(op, ctx))
-
     async def _called(self, op: Operation[Any], ctx: Context) -> object:
-        match op:
-            case SendMessage():
-                task = await self._send(op, ctx)
-                if op.wait:
-                    async with aclosing(task.follow(0)) as steps:
-                        async for _ in steps:
-                            pass
-                return task.task()
-            case GetTask(task_id=task_id):
-                return self._find(task_id).task()
-            case CancelTask(task_id=task_id):
-                return await self._cancel(task_id, ctx)
-            case Invoke():
-                return await self._peer.call(op, ctx, ANSWER)
-            case _:
-                raise Unsupported("A XiaoYi link has no word for this.")
-
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Yields the events of a task."""
-        after = ctx.cursor or 0
-        if isinstance(op, Watch):
-            task = self._tasks.get(op.task_id) or await self._adopt(op, ctx)
-        else:
-            # The stream of an answer begins after the question.
-            known = self._tasks.get(op.message.task_id)
-            after = known.seq if known is not None else after
-            task = await self._send(op, ctx)
-        async with aclosing(task.follow(after)) as steps:
-            async for batch in steps:
-                yield batch
-
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-        """Returns the first events of a task, and the stream of all that follow."""
-        steps = self.stream(op, ctx)
-        return await anext(steps, None), steps
-
-    def _find(self, task_id: str) -> ReceivedTask:
-        found = self._tasks.get(task_id)
-        if found is None:
-            raise TaskNotFound(taskId=task_id)
-        return found
+        if isinstance(op, Invoke):
+            return await self._peer.call(op, ctx, ANSWER)
+        return await super()._called(op, ctx)
 
     async def _send(self, op: SendMessage, ctx: Context) -> ReceivedTask:
         """Sends a message, which creates a task, or answers the question of a known one: in a
@@ -280,12 +227,7 @@ class LinkedAgent:
             steps = _timed(steps, self._figures)
         task.pump = self._work.spawn(_pump(task, steps))
         task.add(StateChanged(state=State.WORKING))
-        self._tasks[task.id] = task
-        self._tasks.move_to_end(task.id)
-        if len(self._tasks) > MOST_TASKS:
-            ended = (id for id, each in self._tasks.items() if each.pump is None)
-            if (oldest := next(ended, None)) is not None:
-                del self._tasks[oldest]
+        self._keep(task)
 
     async def _cancel(self, task_id: str, ctx: Context) -> Task:
         known = self._tasks.get(task_id)
