@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -26,11 +25,14 @@ from dragoman.store import Store
 from dragoman.store.sessions import TokenSession
 
 from ..store_access import StoreUrl, opened, shown_time
+from .server_flags import ConfigFile
 
 iat = App(name="iat", help="Run a host that has sub-agents over IAT; list and end sessions.")
 
 SHOWN = ("who", "agent", "owner", "since", "until", "tools")
 """The columns of the list of sessions."""
+_AllowPrivate = Annotated[bool | None, Parameter(help="Call sub-agents back at private addresses.")]
+_Insecure = Annotated[bool | None, Parameter(help="Let everyone register, without a secret.")]
 
 
 @iat.command
@@ -56,15 +58,9 @@ def host(
     allow_tool: Annotated[
         tuple[str, ...] | None, Parameter(help="Tools it may call. [default: all of the host's]")
     ] = None,
-    allow_private: Annotated[
-        bool | None, Parameter(help="Call sub-agents back at private addresses.")
-    ] = None,
-    insecure: Annotated[
-        bool | None, Parameter(help="Let everyone register, without a secret.")
-    ] = None,
-    config_file: Annotated[
-        Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
-    ] = None,
+    allow_private: _AllowPrivate = None,
+    insecure: _Insecure = None,
+    config_file: ConfigFile = None,
 ) -> None:
     """Run an IAT host: sub-agents register with it, you give them work and approve what they ask.
 

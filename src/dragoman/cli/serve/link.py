@@ -14,7 +14,7 @@ from dragoman.core.auth_schemes import Secret
 from dragoman.server.agent_loader import load_agent
 from dragoman.server.xiaoyi.agent_link import run_link
 
-from .server_flags import LogLevel, StoreFlag
+from .server_flags import ConfigFile, LogLevel, StoreFlag
 
 _AccessKeyFile = Annotated[
     Path | None, Parameter(help="File with the access key. [default: DRAGOMAN_XIAOYI_AK]")
@@ -57,9 +57,7 @@ def link(
     ] = 0,
     store: StoreFlag = None,
     log_level: LogLevel = None,
-    config_file: Annotated[
-        Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
-    ] = None,
+    config_file: ConfigFile = None,
 ) -> None:
     """Put the agent in a Python file on the phone: dial XiaoYi, and answer over that link.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -21,7 +20,7 @@ from dragoman.store import Store
 
 from ..json_output import show
 from ..store_access import AsJson, StoreUrl, opened, shown_time
-from .server_flags import LogLevel, StoreFlag
+from .server_flags import ConfigFile, LogLevel, StoreFlag
 
 lite = App(name="lite", help="A2A-Lite: agents that live in chat rooms, and those met there.")
 
@@ -59,9 +58,7 @@ def serve(
     ] = (),
     store: StoreFlag = None,
     log_level: LogLevel = None,
-    config_file: Annotated[
-        Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
-    ] = None,
+    config_file: ConfigFile = None,
 ) -> None:
     """Put the agent in a Python file into chat rooms, and answer there until Ctrl-C.
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -37,6 +36,7 @@ from ..session_options import (
     interruptible,
     proof_at,
 )
+from .server_flags import ConfigFile
 
 log = Logger("mcp")
 
@@ -59,9 +59,7 @@ def mcp(
     log_level: Annotated[
         str, Parameter(help="How much to log on standard error: debug, info, warning or error.")
     ] = "warning",
-    config_file: Annotated[
-        Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
-    ] = None,
+    config_file: ConfigFile = None,
     way: ConnectionOptions = ConnectionOptions(),  # noqa: B008  frozen
 ) -> None:
     """Offer the skills of agents as MCP tools, on standard input and output.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -31,4 +32,7 @@ Insecure = Annotated[
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
     Parameter(alias="-l", help="How much to log. [default: info]"),
+]
+ConfigFile = Annotated[
+    Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
 ]
