@@ -97,10 +97,10 @@ class ConnectedBell:
             self._wake.set()
 
     async def stop(self) -> None:
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait([self._work])
-            self._work = None
+        work, self._work = self._work, None
+        if work is not None:
+            work.cancel()
+            await asyncio.wait([work])
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE

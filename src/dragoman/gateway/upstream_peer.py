@@ -38,16 +38,13 @@ class UpstreamPeer:
     ) -> None:
         self._pool, self._address = pool, address
         self._way, self._acting = way, acting
+        self.label = address.label
+        """Names the address, without secrets."""
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
         self.files: RelayedFiles | None = None
         """Converts files, if the task has any."""
-
-    @property
-    def label(self) -> str:
-        """Names the address, without secrets."""
-        return self._address.label
 
     @property
     def card(self) -> Card:

@@ -87,10 +87,7 @@ class ServerContext:
         log: Log,
         opened: OpenStreams | None = None,
     ) -> None:
-        self.peer = peer
-        self.admit = admit
-        self.limits = limits
-        self.log = log
+        self.peer, self.admit, self.limits, self.log = peer, admit, limits, log
         self.metrics = Metrics()
         self.opened = opened or OpenStreams()
         self.deadlines = self.opened.deadlines

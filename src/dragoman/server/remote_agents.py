@@ -33,8 +33,7 @@ class RemoteAgents:
         self._agent = agent
         self.servers = mcp
         """The MCP servers of the settings, which other agents may share."""
-        self._allow_private = allow_private
-        self._environ = environ
+        self._allow_private, self._environ = allow_private, environ
 
     @cached_property
     def _board(self) -> ConnectionCache:
