@@ -241,7 +241,7 @@ def _started(
             process = subprocess.Popen(
                 command,
                 cwd=scratch,
-                env={"DRAGOMAN_SECRET_KEY": "k" * 32, **os.environ, **subject.environment},
+                env={**os.environ, **stores.SECRET_KEY, **subject.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -9,6 +9,8 @@ from dragoman.security.server_secret import secret_for
 from dragoman.store import open_store
 from dragoman.xiaoyi.keys import KeyRing
 
+from .stores import SECRET_KEY
+
 
 def gateway(command: list[str], folder: Path, port: int, behind: int) -> list[str]:
     """Our gateway, before the agent at a port."""
@@ -47,7 +49,7 @@ def links(command: list[str], folder: Path, port: int, behind: int) -> list[str]
     async def add_keys(url: str) -> None:
         store = open_store(url)
         await store.open()
-        ring = KeyRing(store.link_keys, secret_for(url, os.environ))
+        ring = KeyRing(store.link_keys, secret_for(url, SECRET_KEY))
         await ring.keep(*LINK_KEYS, linked_agents())
         await store.close()
 

@@ -4,6 +4,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+SECRET_KEY = {"DRAGOMAN_SECRET_KEY": "k" * 32}
+"""The key of all servers, since one on PostgreSQL makes none of its own."""
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 
 
