@@ -30,6 +30,12 @@ class HeardMessage(Struct, frozen=True, kw_only=True):
     """Whether our account is addressed: by its name, or because nobody else is there."""
 
     @property
+    def marked(self) -> LiteMessage:
+        """The message of the protocol, where only messages with a marker come."""
+        assert self.lite is not None  # noqa: S101  plain text is handled elsewhere
+        return self.lite
+
+    @property
     def whose(self) -> tuple[str, str]:
         """The room and the sender."""
         return self.chat.room, self.chat.sender

@@ -46,9 +46,8 @@ class MetAgents:
 
     async def hear_card(self, said: HeardMessage) -> None:
         """Notes an agent that introduces itself."""
-        assert said.lite is not None  # noqa: S101  it is a card
         chat = said.chat
-        reading = body_in(said.lite.body, chat.sender_name or chat.sender)
+        reading = body_in(said.marked.body, chat.sender_name or chat.sender)
         card = reading.card
         if len(self.agents) >= MOST_AGENTS and (chat.sender, card.agent.id) not in self.agents:
             log.warning("Too many agents were met", room=chat.room)

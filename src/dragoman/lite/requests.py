@@ -91,8 +91,7 @@ class RoomRequests:
 
     async def task(self, said: HeardMessage) -> None:
         """Opens a task, or continues the one with the same id of the same sender."""
-        lite = said.lite
-        assert lite is not None  # noqa: S101  it is a task
+        lite = said.marked
         for resident, answer in self.own(said):
             if answer.origin.id == lite.task:
                 await self.continue_task(said, resident, answer, lite.body, lite.attachments)
@@ -105,8 +104,7 @@ class RoomRequests:
 
     async def inquire(self, said: HeardMessage) -> None:
         """Tells the state of a task to its requester, which has lost sight of it."""
-        lite = said.lite
-        assert lite is not None  # noqa: S101  it is a status
+        lite = said.marked
         for _, answer in self.own(said):
             if answer.origin.id == lite.task:
                 await self._repeat_answer(answer)
@@ -119,8 +117,7 @@ class RoomRequests:
 
     async def cancel(self, said: HeardMessage) -> None:
         """Cancels a task for its requester, or for an operator."""
-        lite = said.lite
-        assert lite is not None  # noqa: S101  it is a cancel
+        lite = said.marked
         reason = lite.params.get("reason") or lite.body
         await self.cancel_task(said, lite.task, reason)
 

@@ -97,8 +97,7 @@ class RoomAgent(ReceivingAgent):
 
     async def hear(self, said: HeardMessage) -> bool:
         """Takes what the agent says with a marker. Returns whether it is about a task of ours."""
-        lite = said.lite
-        assert lite is not None  # noqa: S101  it has a marker
+        lite = said.marked
         exchange = self._open.get(lite.task)
         if exchange is None:
             if id_of(lite.task, self.room) not in self._tasks:

@@ -279,8 +279,7 @@ class ChatRooms(Service):
 
     async def _misunderstood(self, said: HeardMessage) -> None:
         """Ignores a marker that this version does not know, and tells a person why."""
-        lite = said.lite
-        assert lite is not None  # noqa: S101  there is a marker
+        lite = said.marked
         meant = resident_for(said, self._residents(), needs_mention=self.settings.mention)
         if meant is None or not said.person:
             return
