@@ -107,8 +107,6 @@ class Supervisor:
         self._port = settings.server.port
         self._places = [WorkerPlace(number + 1) for number in range(settings.server.workers)]
         self._selector = selectors.DefaultSelector()
-        self._leaving: list[SupervisedProcess] = []
-        """The workers that are to stop because others have replaced them."""
         self._signals: list[int] = []
 
     def run(self, announce: Callable[[socket.socket], None]) -> int:
@@ -202,8 +200,6 @@ class Supervisor:
                     self._selector.unregister(key.fd)
                     worker.control.close()
                     worker.ending = True
-        for worker in [each for each in self._leaving if not each.running]:
-            self._leaving.remove(worker)
 
     # Restarting.
 
@@ -248,17 +244,16 @@ class Supervisor:
                     return
                 log.error("A new worker did not start; the others stay", worker=place.number)
                 new.signal(signal.SIGKILL)
-                if before is not None and before.running and before not in self._leaving:
+                if before is not None and before.running:
                     place.worker = before
                 return
-            if before is not None and before not in self._leaving:
+            if before is not None:
                 self._leave(before)
         log.info("The workers were replaced")
 
     def _leave(self, worker: SupervisedProcess) -> None:
         """Tells a worker to stop, and waits until it has."""
         worker.signal(signal.SIGTERM)
-        self._leaving.append(worker)
         self._await_end([worker])
 
     def _await_end(self, workers: list[SupervisedProcess], *, patient: bool = True) -> None:
@@ -274,7 +269,6 @@ class Supervisor:
     def _stop(self) -> int:
         """Stops all workers; at a second signal, at once."""
         workers = [place.worker for place in self._places if place.worker is not None]
-        workers += self._leaving
         for worker in workers:
             worker.signal(signal.SIGTERM)
         del self._signals[1:]
