@@ -49,7 +49,7 @@ def schema_hook(mode: Mode, definitions: dict[str, Json]) -> Callable[[type], di
     refers to are added to `definitions`."""
 
     def schema(kind: type) -> dict[str, Any]:
-        if not is_model(kind):
+        if not is_model(kind):  # this error tells msgspec that we have none
             raise NotImplementedError(f"{kind.__name__} has no schema")
         model: Any = kind
         # Two models may have inner models of one name.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -51,7 +52,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(BellMessage).decode
 
 
-class ConnectedBell:
+class ConnectedBell(ABC):
     """The part that all shared bells have in common: it gathers, connects and connects again. A
     subclass has the connection."""
 
@@ -69,22 +70,22 @@ class ConnectedBell:
         self.connected = False
         """Whether it can ring and hear now."""
 
+    @abstractmethod
     async def _connect(self) -> None:
         """Connects and subscribes. Messages go to `_hear`, and the end of the connection sets
         `_wake`."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _send(self, message: bytes) -> None:
         """Sends a message to all processes. Raises one of `failures` if the connection is lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _check(self) -> None:
         """Raises one of `failures` if the connection is lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _disconnect(self) -> None:
         """Closes the connection, however it is."""
-        raise NotImplementedError
 
     async def start(self, heard: Heard) -> None:
         self._heard = heard

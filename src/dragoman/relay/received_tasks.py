@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -18,7 +19,7 @@ MOST_TASKS = 1_000
 """The maximum number of finished tasks that are kept; the oldest are dropped first."""
 
 
-class ReceivingAgent:
+class ReceivingAgent(ABC):
     """A `Peer` with the tasks of one agent. Its subclasses know how to reach the agent."""
 
     remembers = False
@@ -28,16 +29,17 @@ class ReceivingAgent:
     def __init__(self) -> None:
         self._tasks: OrderedDict[str, ReceivedTask] = OrderedDict()
 
+    @abstractmethod
     async def _send(self, op: SendMessage, ctx: Context) -> ReceivedTask:
         """Sends a message, which opens a task, or answers the question of a known one."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _adopt(self, op: Watch, ctx: Context) -> ReceivedTask:
         """Follows a task of an earlier process again."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _cancel(self, task_id: str, ctx: Context) -> Task:
-        raise NotImplementedError
+        """Has the agent cancel a task, and returns it."""
 
     async def cancel(self, task: Task | str) -> Task:
         """Has the agent cancel a task."""
