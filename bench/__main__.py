@@ -17,11 +17,12 @@ from typing import Any
 import uvloop
 
 from . import load, peers, report, scenarios
+from .goal import Results
 from .measure import Cores, choose_cores, machine_facts
 from .peers import BARE, OURS, SUBJECTS, Subject
-from .report import Results
 from .sample import FULL, QUICK, Pace, Sample
-from .scenarios import SCENARIOS, Scenario
+from .scenario import Scenario
+from .scenarios import SCENARIOS
 from .wire import ECHO_TEXT, sample_answer
 
 # A cell that takes longer than this is run in the first round only: its figure is no close call.
@@ -104,7 +105,7 @@ def run_cell(cell: Cell, pace: Pace, cores: Cores) -> Sample:
         peers.running(
             SUBJECTS[OURS] if cell.scenario.clients else cell.subject,
             cell.scenario.store,
-            core=cores.server,
+            core=cores.both if cell.scenario.spread else cores.server,
             grpc=cell.scenario.grpc,
             behind_core=cores.load,
         ) as server,
@@ -145,6 +146,8 @@ def _first_cause(error: BaseException) -> str:
 def _in_words(sample: Sample, unit: str) -> str:
     if sample.cpu_us is not None:
         return f"{sample.cpu_us:,.1f} us per {unit}, {sample.per_second:,.0f}/s"
+    if sample.cancel_ms is not None:
+        return f"event {sample.p50_ms:.1f} ms, cancel {sample.cancel_ms:.1f} ms"
     if sample.start_seconds is not None:
         return f"{sample.start_cpu_seconds:.2f} s CPU, {sample.start_seconds:.2f} s"
     return f"{sample.kib:.1f} KiB"

@@ -8,11 +8,16 @@ so a measurement should span a second or more.
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+QUIET = 0.1
+"""A machine is quiet while less than this share of its cores is busy."""
+LOOK = 0.3
+"""The seconds over which that is measured."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -81,6 +86,11 @@ class Cores:
     load: int | None
 
     @property
+    def both(self) -> frozenset[int]:
+        """For servers of several processes, which share the cores with the load."""
+        return frozenset(core for core in (self.server, self.load) if core is not None)
+
+    @property
     def apart(self) -> bool:
         return self.server is not None and self.server != self.load
 
@@ -91,6 +101,27 @@ def choose_cores() -> Cores:
         return Cores(server=None, load=None)
     allowed = sorted(os.sched_getaffinity(0))
     return Cores(server=allowed[-1], load=allowed[-2] if len(allowed) > 1 else allowed[-1])
+
+
+def _busy_and_all_ticks() -> tuple[int, int]:
+    user, nice, system, idle, waiting, *others = map(
+        int, (PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    busy = user + nice + system + sum(others)
+    return busy, busy + idle + waiting
+
+
+def wait_until_quiet(seconds: float) -> float:
+    """Wait until the machine has little else to do, but not longer than this. The share of its
+    cores that were busy in the end is returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        busy, ticks = _busy_and_all_ticks()
+        time.sleep(LOOK)
+        more_busy, more_ticks = _busy_and_all_ticks()
+        share = (more_busy - busy) / max(1, more_ticks - ticks)
+        if share < QUIET or time.monotonic() > deadline:
+            return share
 
 
 def machine_facts(root: Path) -> dict[str, str | int | float]:

@@ -14,18 +14,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import measure, proxies, stores
 from .iat_load import SECRET as IAT_SECRET
 from .packages import PEERS, ROOT, NodePackages, PythonPackages, SetupFailed
+from .stores import StorePlace
 from .wire import A2A_1_0, FASTA2A, Requests, Words
 
 AGENTS = Path(__file__).resolve().parent / "agents"
 # What the bare handler answers with; the bench writes it before the first start.
 BARE_ANSWER = PEERS / "bare-answer.json"
 
+Pin = int | frozenset[int] | None
+"""A core, or several, or where the bench itself runs."""
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 2.0
 READY_POLL = 0.005
@@ -67,7 +70,7 @@ class Subject:
 _A2A_SDK = PythonPackages(
     "a2a-sdk",
     (
-        "a2a-sdk[grpc,http-server,sqlite]==1.3.0",
+        "a2a-sdk[grpc,http-server,postgresql,sqlite]==1.3.0",
         "uvicorn==0.54.0",
         "uvloop==0.23.0",
         "httptools==0.9.0",
@@ -82,24 +85,32 @@ OURS = "dragoman"
 BARE = "bare"
 BARE_POLICY = "bare-policy"
 GATEWAY, NGINX, REGISTRY, LINKS = "gateway", "nginx", "registry", "links"
+WORKERS = "workers"
+_OURS = Subject(
+    name=OURS,
+    title="dragoman",
+    command=(
+        ROOT / ".venv/bin/dragoman",
+        "serve",
+        AGENTS / "dragoman_agent.py",
+        "--log-level",
+        "warning",
+        "--config",
+        AGENTS / "dragoman_agent.toml",
+    ),
+    environment={"BENCH_IAT_SECRET": IAT_SECRET},
+    stream_skill="write",
+    chunk_total=500_000,
+)
 SUBJECTS = {
     subject.name: subject
     for subject in (
-        Subject(
-            name=OURS,
-            title="dragoman",
-            command=(
-                ROOT / ".venv/bin/dragoman",
-                "serve",
-                AGENTS / "dragoman_agent.py",
-                "--log-level",
-                "warning",
-                "--config",
-                AGENTS / "dragoman_agent.toml",
-            ),
-            environment={"BENCH_IAT_SECRET": IAT_SECRET},
-            stream_skill="write",
-            chunk_total=500_000,
+        _OURS,
+        replace(
+            _OURS,
+            name=WORKERS,
+            title="dragoman, 2 workers",
+            command=(*_OURS.command, "--workers", "2"),
         ),
         Subject(
             name="a2a-sdk",
@@ -185,6 +196,7 @@ class Server:
     port: int
     start_seconds: float
     start_cpu_seconds: float
+    place: StorePlace
     grpc_port: int = 0
     # The port of the agent behind a proxy.
     behind: int = 0
@@ -205,9 +217,9 @@ def running(
     subject: Subject,
     store: str,
     *,
-    core: int | None,
+    core: Pin,
     grpc: bool = False,
-    behind_core: int | None = None,
+    behind_core: Pin = None,
 ) -> Iterator[Server]:
     """Start the server alone on its core, with an empty store; stop it in the end. The agent behind
     a proxy is ours, on another core, and its CPU is not counted."""
@@ -223,15 +235,27 @@ def running(
 
 
 @contextmanager
+def beside(server: Server) -> Iterator[Server]:
+    """Starts another server of the same kind on the same store."""
+    with _started(server.subject, server.place, core=None) as other:
+        yield other
+
+
+@contextmanager
 def _started(
-    subject: Subject, store: str, *, core: int | None, grpc: bool = False, behind: int = 0
+    subject: Subject,
+    store: str | StorePlace,
+    *,
+    core: Pin,
+    grpc: bool = False,
+    behind: int = 0,
 ) -> Iterator[Server]:
     # Beside the peers and not in /tmp, which may be memory: a commit has to reach a disk.
     PEERS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch, ExitStack() as stack:
-        store_url = stores.store_url(store, scratch, stack)
+        place = stores.new_store(store, scratch, stack) if isinstance(store, str) else store
         port, grpc_port = _free_port(), _free_port() if grpc else 0
-        command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
+        command = [*map(str, subject.command), "--port", str(port), "--store", place.url]
         command += ["--grpc-port", str(grpc_port)] if grpc else []
         if subject.in_front is not None:
             command = subject.in_front(command, Path(scratch), port, behind)
@@ -241,7 +265,7 @@ def _started(
             process = subprocess.Popen(
                 command,
                 cwd=scratch,
-                env={**os.environ, **stores.SECRET_KEY, **subject.environment},
+                env={**os.environ, **stores.SECRET_KEY, **place.environment, **subject.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -259,14 +283,15 @@ def _started(
                     start_cpu_seconds=measure.cpu_seconds(process.pid),
                     grpc_port=grpc_port,
                     behind=behind,
+                    place=place,
                 )
             finally:
                 _stop(process)
 
 
-def _pin_self(core: int | None) -> None:
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+def _pin_self(core: Pin) -> None:
+    if core is not None and core != frozenset():
+        os.sched_setaffinity(0, {core} if isinstance(core, int) else core)
 
 
 def _free_port() -> int:

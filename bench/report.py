@@ -1,13 +1,15 @@
 """Medians, ratios and goals, as Markdown for people and JSON for everything else."""
 
-import statistics
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from . import scaling
+from .goal import Goal, Results
+from .measure import QUIET
 from .peers import BARE, GATEWAY, LINKS, OURS, REGISTRY, SUBJECTS
 from .sample import Sample
 from .scenarios import CHUNKS, SCENARIOS, Scenario
@@ -15,42 +17,6 @@ from .scenarios import CHUNKS, SCENARIOS, Scenario
 SDK, JS = "a2a-sdk", "a2a-js"
 # Above this share of its core, the load may be what limits the rate.
 BUSY_LOAD = 0.9
-
-
-@dataclass(slots=True)
-class Results:
-    """All samples, by scenario and subject, in the order they were taken."""
-
-    samples: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, scenario: str, subject: str, sample: Sample) -> None:
-        self.samples.setdefault(scenario, {}).setdefault(subject, []).append(sample)
-
-    def median(self, scenario: str, subject: str, what: str = "cpu_us") -> float | None:
-        """The median over the repetitions, if it was measured at all."""
-        taken = self.samples.get(scenario, {}).get(subject, [])
-        values = [value for sample in taken if (value := getattr(sample, what)) is not None]
-        return statistics.median(values) if values else None
-
-    def ratio(self, over: tuple[str, ...], under: tuple[str, ...]) -> float | None:
-        """One median divided by another."""
-        top, bottom = self.median(*over), self.median(*under)
-        return top / bottom if top is not None and bottom else None
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A promise about speed, and how to read it off the results."""
-
-    text: str
-    bound: float
-    measure: Callable[[Results], float | None]
-    at_least: bool = True
-
-    def met(self, value: float) -> bool:
-        return value >= self.bound if self.at_least else value <= self.bound
 
 
 def _times_less(scenario: str, bound: float, text: str, *, ours_in: str | None = None) -> Goal:
@@ -165,6 +131,7 @@ GOALS = (
         lambda r: r.median("links-500", LINKS, "missed"),
         at_least=False,
     ),
+    *scaling.GOALS,
 )
 
 
@@ -261,6 +228,7 @@ def _columns(scenario: Scenario, subjects: dict[str, list[Sample]]) -> list[Colu
         Column("wall s", "start_seconds"),
         Column("KiB", "kib"),
         Column("missed", "missed"),
+        Column("cancel p50 ms", "cancel_ms"),
     ]
     taken = [sample for samples in subjects.values() for sample in samples]
     return [c for c in columns if any(getattr(s, c.field) is not None for s in taken)]
@@ -287,9 +255,17 @@ def _notes(results: Results, repetitions: int) -> Iterator[str]:
     yield "- fasta2a answers a send before its agent has run; its CPU includes that run."
     yield "- Every answer is decoded and checked; every chunk is its own event on the wire."
     yield "- Client CPU is of the client's process; both send to the same server, which is ours."
-    yield "- On SQLite every answer follows its commit, on both sides."
+    yield "- On SQLite and PostgreSQL every answer follows its commit, on both sides."
+    yield "- CPU on PostgreSQL is the server's, without that of the database, on the load's core."
+    yield "- Workers, and the one process beside them, share both cores with the load."
     yield "- CPU of a proxy is its own; that of the agent behind it, which is ours, is not in it."
     yield from (f"- {note}." for note in results.notes)
+    if loud := [
+        scenario
+        for scenario, subjects in results.samples.items()
+        if any((each.busy_before or 0) >= QUIET for taken in subjects.values() for each in taken)
+    ]:
+        yield f"- The machine was not quiet, so these times are too long: {', '.join(loud)}."
     cells = [
         (f"{scenario} on {subject}", taken, results.median(scenario, subject, "load_share") or 0)
         for scenario, subjects in results.samples.items()

@@ -30,6 +30,10 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     start_cpu_seconds: float | None = None
     # Heartbeats that nobody answered, and links that were lost.
     missed: int | None = None
+    # The median of the time from a cancel at one server until its answer, of a task at another.
+    cancel_ms: float | None = None
+    # How busy the machine was just before, where that decides.
+    busy_before: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from . import scaling
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
 from .link_load import links
 from .load import Connection, Exchange, connections, drive
-from .peers import BARE, BARE_POLICY, GATEWAY, LINKS, NGINX, OURS, REGISTRY, Server
+from .peers import BARE, BARE_POLICY, GATEWAY, LINKS, NGINX, OURS, REGISTRY, WORKERS, Server
 from .registry_load import searches
 from .sample import CONNECTIONS, SETTLE, Pace, Sample, sample_of, timed
+from .scenario import Scenario
 from .wire import (
     ECHO_TEXT,
     RestRequests,
@@ -26,22 +27,6 @@ from .wire import (
 CHUNKS = 20
 CELL_TIMEOUT = 120.0
 TASKS_TO_GET = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One kind of load, and the servers it is put on."""
-
-    name: str
-    title: str
-    run: Callable[[Server, Pace], Awaitable[Sample]]
-    subjects: tuple[str, ...]
-    store: str = "memory"
-    # What one unit of `cpu_us` and `per_second` is.
-    unit: str = "request"
-    grpc: bool = False
-    # What the subjects do if they are clients of our server, and the CPU is theirs.
-    clients: Literal["", "send", "stream"] = ""
 
 
 async def measured(server: Server, scenario: Scenario, pace: Pace, subject: str) -> Sample:
@@ -259,7 +244,7 @@ SCENARIOS = {
         Scenario("send", "Send, in memory", sends(CONNECTIONS), (*A2A_SERVERS, BARE, BARE_POLICY)),
         Scenario("send-sqlite", "Send, on SQLite", sends(CONNECTIONS), DURABLE, store="sqlite"),
         Scenario(
-            "send-postgres", "Send, on PostgreSQL", sends(CONNECTIONS), (OURS,), store="postgres"
+            "send-postgres", "Send, on PostgreSQL", sends(CONNECTIONS), DURABLE, store="postgres"
         ),
         Scenario("get", "Get of a finished task", gets, A2A_SERVERS),
         Scenario("send-rest", "Send over REST, in memory", rest_sends, (OURS,)),
@@ -361,6 +346,22 @@ SCENARIOS = {
             store="sqlite",
             unit="task",
         ),
+        *(
+            Scenario(
+                f"{name}-workers-{store}",
+                f"{title}, on {'SQLite' if store == 'sqlite' else 'PostgreSQL'}, all cores shared",
+                run,
+                (OURS, WORKERS),
+                store=store,
+                spread=True,
+            )
+            for store in ("sqlite", "postgres")
+            for name, title, run in (
+                ("send", "Send", sends(CONNECTIONS)),
+                ("get", "Get of a finished task", scaling.gets_with_wrk),
+            )
+        ),
+        *scaling.SCENARIOS,
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),
     )

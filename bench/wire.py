@@ -103,11 +103,14 @@ class Requests:
         return self._request("text/event-stream", body)
 
     def get(self, number: int, task_id: str) -> bytes:
+        return self.about(self._words.get, number, task_id)
+
+    def about(self, method: str, number: int, task_id: str, *, stream: bool = False) -> bytes:
+        """A request about a task, by a name of A2A 1.0."""
         body = (
-            f'{{"jsonrpc":"2.0","id":{number},"method":"{self._words.get}",'
-            f'"params":{{"id":"{task_id}"}}}}'
+            f'{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{{"id":"{task_id}"}}}}'
         )
-        return self._request("application/json", body)
+        return self._request("text/event-stream" if stream else "application/json", body)
 
     def _message(self, method: str, number: int, text: str, *, skill: str | None = None) -> str:
         metadata = f',"metadata":{{"skillId":"{skill}"}}' if skill else ""
@@ -158,6 +161,21 @@ def task_sent(body: bytes, words: Words, *, early: bool) -> str:
     return task.id
 
 
+def read_event(event: bytes) -> Outcome:
+    """What an event of a stream says."""
+    outcome = _decode_answer(event).result
+    if outcome is None:
+        raise WrongAnswer(f"no result in {event!r}")
+    return outcome
+
+
+def check_canceled(body: bytes) -> None:
+    """Raise unless the answer to a cancel is the task, canceled."""
+    answer = _decode_task_answer(body)
+    if answer.result is None or answer.result.status.state != "TASK_STATE_CANCELED":
+        raise WrongAnswer(f"not canceled: {body!r}")
+
+
 def check_task_got(body: bytes, words: Words) -> None:
     """Raise unless the answer to a get holds the echo, completed."""
     answer = _decode_task_answer(body)
@@ -185,10 +203,7 @@ class StreamCheck:
         self.events = 0
 
     def read(self, event: bytes) -> None:
-        answer = _decode_answer(event)
-        outcome = answer.result
-        if outcome is None:
-            raise WrongAnswer(f"no result in {event!r}")
+        outcome = read_event(event)
         self.events += 1
         if outcome.artifact_update is not None:
             # An event that only marks the end of the artifact carries no text.

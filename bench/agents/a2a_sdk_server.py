@@ -59,7 +59,9 @@ def open_store(url: str) -> TaskStore:
     from a2a.server.tasks import DatabaseTaskStore
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    return DatabaseTaskStore(create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:", 1)))
+    scheme, _, rest = url.partition(":")
+    driver = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}[scheme]
+    return DatabaseTaskStore(create_async_engine(f"{scheme}+{driver}:{rest}"))
 
 
 def main() -> None:

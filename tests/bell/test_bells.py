@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -157,3 +158,18 @@ def test_the_address_of_a_nats_bell_is_checked() -> None:
     for wrong in ("nats://", "nats://host/path", "nats://host?user=me"):
         with pytest.raises(ConfigError):
             NatsBell(wrong, "x")
+
+
+async def test_a_notification_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """The change that it tells of is on the disk already."""
+    opened: list[asyncpg.Connection[Any]] = []
+
+    async def connected() -> asyncpg.Connection[Any]:
+        opened.append(await connect(parse_address(server_url()), direct=True))
+        return opened[-1]
+
+    ear = Ear(PostgresBell(connected, "bells_on_disk"))
+    await ear.bell.start(ear.hear)
+    await until(lambda: ear.heard)
+    assert await opened[-1].fetchval("SHOW synchronous_commit") == "off"
+    await ear.bell.stop()
