@@ -19,7 +19,7 @@ from dragoman.core.model import Hook, Task
 from .. import rules
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
-from ..codec import BRIEF, cut, pack
+from ..codec import BRIEF, cut, pack, pack_piece
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
@@ -135,7 +135,7 @@ class MemoryStore(OutboxCalls):
             return Conflict("A task with this id exists.", task_id=task_id)
         try:
             row = rules.open_task(draft)
-            log = pack(draft.entries)
+            log = pack_piece(draft.entries)
             kept: LiveTask | FrozenTask
             if draft.ended is None:
                 kept = LiveTask(row, [log], key)
@@ -167,7 +167,7 @@ class MemoryStore(OutboxCalls):
             row = rules.append(live.row, write)
             # It is encoded before anything changes, so that a write that cannot be encoded is
             # refused as a whole.
-            piece = pack(write.entries) if write.entries else b""
+            piece = pack_piece(write.entries) if write.entries else b""
             task = pack(write.ended) if write.ended is not None else b""
         except (DragomanError, Unheard) as error:
             return error

@@ -22,7 +22,7 @@ from dragoman.core.model import Hook
 
 from .. import rules
 from ..bulkheads import host_of
-from ..codec import BRIEF, pack
+from ..codec import BRIEF, pack, pack_piece
 from ..task_row import Row
 from ..writes import Draft, Record, Write
 from . import statements as sql
@@ -66,7 +66,7 @@ def encode_draft(draft: Draft) -> NewTask:
     row = rules.open_task(draft)
     ended = draft.ended
     frozen = pack(ended) if ended is not None and len(draft.entries) > BRIEF else None
-    return NewTask(row, draft, pack(draft.entries), frozen)
+    return NewTask(row, draft, pack_piece(draft.entries), frozen)
 
 
 Column = tuple[str, str]

@@ -24,7 +24,7 @@ from dragoman.core.errors import Conflict, DragomanError, Fenced, TaskNotFound
 
 from .. import rules
 from ..clock import Clock
-from ..codec import BRIEF, pack, unpack_input
+from ..codec import BRIEF, pack, pack_piece, unpack_input
 from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import Job, Outcome, report_unavailable
 from ..task_row import Claim, Idempotency, Row, Scope
@@ -152,7 +152,7 @@ class SqliteWriter:
         if self._batch.is_new(row.task_id):
             raise Conflict("A task with this id exists.", task_id=row.task_id)
         row = rules.open_task(draft)
-        log = pack(draft.entries)
+        log = pack_piece(draft.entries)
         if draft.ended is None:
             self._batch.create(row, key, log)
         else:
@@ -178,7 +178,7 @@ class SqliteWriter:
         row = rules.append(before, write)
         # Everything is encoded before anything changes: an event that cannot be encoded must not
         # leave half of its write behind.
-        piece = pack(write.entries) if write.entries else b""
+        piece = pack_piece(write.entries) if write.entries else b""
         frozen = pack(write.ended) if write.ended is not None else b""
         self._batch.append(row, write, piece, frozen)
         if write.forget:
