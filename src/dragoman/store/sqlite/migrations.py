@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from dragoman.core.errors import ConfigError
 
@@ -20,11 +19,9 @@ APPLICATION = 0x44524147
 
 def scripts() -> list[tuple[int, str]]:
     """Returns the number and the statements of every layout, oldest first."""
-    folder: Traversable = files("dragoman.store.sqlite") / "sql"
     found = [
         (int(file.name.partition("_")[0]), file.read_text(encoding="utf-8"))
-        for file in folder.iterdir()
-        if file.name.endswith(".sql")
+        for file in Path(__file__).with_name("sql").glob("*.sql")
     ]
     return sorted(found)
 
