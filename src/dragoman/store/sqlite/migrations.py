@@ -1,8 +1,8 @@
 """Migrates a SQLite file to the layout that this code knows.
 
-Each layout is a numbered `.sql` file, and `user_version` is the number of the last one that ran. A
-step and its number are one transaction, so a crash leaves the old layout or the new one. A file
-with a newer layout is refused: code that does not know a layout must not write to it.
+Each layout is a numbered `.sql` file, and `user_version` is the number of the last one that ran.
+The steps and their number are one transaction, so a crash leaves the old layout or the new one. A
+file with a newer layout is refused: code that does not know a layout must not write to it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def scripts() -> list[tuple[int, str]]:
 
 
 def migrate(connection: sqlite3.Connection, path: str, steps: list[tuple[int, str]]) -> None:
-    """Runs the steps that are missing, each in one transaction. Several processes may do so at the
-    same time."""
+    """Runs the steps that are missing in one transaction: each transaction waits for the disk.
+    Several processes may do so at the same time."""
     newest = steps[-1][0]
-    for number, script in steps:
-        if _version(connection) >= newest:
-            break
+    if _version(connection) < newest:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # The version is read again under the lock: another process may have run this step.
-            if _version(connection) < number:
-                _check_owner(connection, path)
-                for statement in _statements(script):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {number}")
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            # The version is read again under the lock: another process may have run the steps.
+            version = _version(connection)
+            _check_owner(connection, path)
+            for number, script in steps:
+                if number > version:
+                    for statement in _statements(script):
+                        connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {max(version, newest)}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
