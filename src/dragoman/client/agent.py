@@ -15,10 +15,10 @@ from dragoman.agent.remote_calls import SendOptions, as_task
 from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.questions import answer_value
-from dragoman.core.skill_schemas import schemas_of
 from dragoman.files.download import Progress
 
 from .conversation import Conversation

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dragoman.core.lazy_names import lazy_names
+from dragoman.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .upstream_agent import UpstreamAgent

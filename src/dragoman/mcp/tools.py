@@ -15,9 +15,9 @@ from msgspec import Struct
 from dragoman.core import json_schema
 from dragoman.core.card import Card, CardSkill
 from dragoman.core.errors import BadParams
+from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Data, Json, Message, Role, Text
 from dragoman.core.peer import Context, Peer
-from dragoman.core.skill_schemas import schemas_of
 
 MOST_CHARS = 64
 """The length of a tool's name. MCP allows 128, but many models only 64."""

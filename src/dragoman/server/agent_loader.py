@@ -14,7 +14,6 @@ from types import ModuleType
 
 import dragoman
 from dragoman.agent import Agent
-from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.settings import HostedAgent, Settings
 
@@ -140,7 +139,7 @@ def _made(factory: Callable[[], object], name: str, path: Path | str) -> Agent:
 
 
 def _with_skills(agent: Agent, path: Path | str) -> Agent:
-    if not agent.skills and not isinstance(agent, Backend):
+    if not agent.skills and not agent.is_backend:
         raise ConfigError(
             f"Agent '{agent.name}' in {path} has no skills. Add @agent.skill(\"id\")."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,6 +83,8 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"There is no file {path}; create it, or omit --config.") from None
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"{path} cannot be read: {exc}") from None
+    import tomllib  # many servers have no file
+
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:

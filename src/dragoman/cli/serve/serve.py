@@ -11,7 +11,6 @@ from cyclopts import Parameter
 
 from dragoman import settings as config
 from dragoman.agent import Agent
-from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import folder_in, load_agents
@@ -129,7 +128,7 @@ def serve(
         watch([each for each in folders if each is not None])
         return
     agents = by_name(load_agents(files, settings))
-    own = all(isinstance(each, Backend) and each.keeps_tasks for each in agents.values())
+    own = all(each.keeps_tasks for each in agents.values())
     kept = "the backend's own" if own else shown(settings.server.store)
     run(agents, settings, lambda url: announce(agents, url, kept))
 

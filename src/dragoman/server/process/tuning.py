@@ -38,6 +38,5 @@ def collect_less_often() -> None:
 
 def pass_by_existing_objects() -> None:
     """Lets the garbage collector ignore the objects that exist by now. Called when a server has
-    started."""
-    gc.collect()
+    started; what is garbage by then (some hundred objects) is not worth the time to find it."""
     gc.freeze()
