@@ -72,6 +72,10 @@ class Agent:
 
     acts_for_callers = False
     """Whether it needs the tokens of its callers, to call other agents for them."""
+    is_backend = False
+    """Whether it is a `Backend`, which has functions in place of skills."""
+    keeps_tasks = False
+    """Whether it keeps all tasks itself, so that it needs no store of ours."""
 
     def __init__(
         self,

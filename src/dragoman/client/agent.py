@@ -15,6 +15,7 @@ from dragoman.agent.remote_calls import SendOptions, as_task
 from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.questions import answer_value
@@ -196,7 +197,7 @@ class RemoteAgent:
         """
         if isinstance(what, ops.Operation):
             return await self._remote.call(what, ctx or self._context)
-        from .arguments import check_arguments, fitting, schemas_of
+        from .arguments import check_arguments, fitting
 
         takes, gives = schemas_of(self.card, what)
         given = builtins_of(arguments)

@@ -25,7 +25,7 @@ from .app import App
 from .engines import engines_for
 from .process import tuning
 from .services.factories import LINGER
-from .workers import current_worker, settings_of_worker, supervise
+from .workers import current_worker, settings_of_worker
 
 if TYPE_CHECKING:
     from dragoman.gateway.registry import Factory
@@ -64,6 +64,7 @@ def run(
     `beside` runs until the server stops."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
+    tuning.collect_less_often()
     named = by_name(agents, several=several)
     for agent in named.values():
         check_agent(settings, agent)
@@ -85,6 +86,8 @@ def run(
 
 
 def _supervise(settings: Settings, log: Log, on_start: Callable[[str], None] | None) -> NoReturn:
+    from .workers.supervisor import supervise
+
     def announce(sock: socket.socket) -> None:
         url = address(sock, tls=bool(settings.tls.cert))
         log.info("started", url=url, workers=settings.server.workers, pid=os.getpid())
@@ -143,7 +146,7 @@ async def _serve(
         worker.on_orphaned(lambda: resolve(stopping, None))
     tuning.use_batch_scheduling()
     await app.start()
-    tuning.collect_less_often()
+    tuning.pass_by_existing_objects()
     listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     if worker is not None:

@@ -71,7 +71,8 @@ def bind(
     limits = limits or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.getaddrinfo(host, port)
+        # As bytes, a name needs no table of the characters of all languages.
+        socket.getaddrinfo(host.encode() if host.isascii() else host, port)
         sock = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
         # Connections inherit TCP_NODELAY. Without it, an event after the headers waits 40 ms for
         # the client's delayed acknowledgement.
