@@ -170,7 +170,7 @@ def _said(task: Task) -> str:
     """Returns what a task is about: its first message, or its last."""
     if task.history:
         return task.history[0].text
-    return task.text or (task.status.message.text if task.status.message else "")
+    return task.text or task.status.text
 
 
 def _show(task: Task, url: str) -> None:
