@@ -262,27 +262,37 @@ class Engine:
         """Stops the code in whichever process it runs; after its grace period the task is canceled
         without it."""
         grace = self.runner.skill_of(row).cancel_grace
-        run = self.runner.runs.get(row.task_id)
-        if run is None and row.worker:
-            # Another process runs the task and sees the request in the store. If it does not react,
-            # the task is taken over from it.
-            try:
-                async with asyncio.timeout(grace + 2):
-                    await self._view.rest_elsewhere(row.scope, row.task_id)
-            except TimeoutError:
-                pass
-        while run is None:
-            row = await self.store.row(row.scope, row.task_id)
-            if row.final:
+        while not row.final:
+            run = self.runner.runs.get(row.task_id)
+            if run is None and row.worker:
+                # Another process runs the task and sees the request in the store. If it does not
+                # react, the task is taken over from it.
+                try:
+                    async with asyncio.timeout(grace + 2):
+                        await self._view.rest_elsewhere(row.scope, row.task_id)
+                except TimeoutError:
+                    pass
+            run = run or await self._take_over(row)
+            if run is None:
                 return
+            self.runner.cancel(run)
+            await within(run.when_resting(), grace + 5)
+            if run.writer.error is None:
+                return
+            # The run was lost while it was stopped: another process has the task by now, and may
+            # not know of the cancel.
+            row = await self.store.row(row.scope, row.task_id)
+
+    async def _take_over(self, row: Row) -> Run | None:
+        """Claims a task that is to be canceled, or returns None if it has ended."""
+        while not (row := await self.store.row(row.scope, row.task_id)).final:
             taken = await self.store.seize(self.runner.worker, row.task_id, row.epoch)
             if taken is not None:
                 run = await self.runner.adopt(taken)
                 self.runner.queued -= row.runnable and self.runner.queued > 0
-            else:
-                await asyncio.sleep(AGAIN)
-        self.runner.cancel(run)
-        await within(run.when_resting(), grace + 5)
+                return run
+            await asyncio.sleep(AGAIN)
+        return None
 
     async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
         begin, task = await self._view.snapshot(self._scope_of(ctx), task_id)

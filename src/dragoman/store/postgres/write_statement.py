@@ -142,9 +142,11 @@ WHERE t.task_id = w.task_id AND t.token = w.token AND w.token <> '' AND t.epoch 
     SELECT count(*) FROM dragoman.hook h WHERE h.task_id = t.task_id))
 RETURNING t.task_id, t.agent, t.tenant, t.principal, t.state, t.hidden, t.ended, t.hooks,
   t.watched"""
+# Not `WHERE h.due_at = 0`: while the append waited for the row of the task, a delivery may have
+# ended and left nothing due. The condition would still see the webhook as it was before that.
 _GROW = """
-UPDATE dragoman.hook h SET due_at = {now} FROM changed c
-WHERE h.task_id = c.task_id AND c.hooks > 0 AND h.due_at = 0"""
+UPDATE dragoman.hook h SET due_at = CASE h.due_at WHEN 0 THEN {now} ELSE h.due_at END
+FROM changed c WHERE h.task_id = c.task_id AND c.hooks > 0"""
 _PIECES = """
 INSERT INTO dragoman.piece (task_id, seq, final, body)
 SELECT task_id, seq, final, body FROM {given} WHERE task_id IN ({stored})"""
