@@ -25,6 +25,7 @@ from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
@@ -109,8 +110,7 @@ class MemoryStore(OutboxCalls):
         """If the clock was set back, moves back everything that waits for a time of day."""
         by, self._latest = self._latest - now, now
         if by > 0:
-            for live in self._live.values():
-                live.row = rules.set_back(live.row, by)
+            self._tasks.set_back(by)
             self._outbox.set_back(by, now)
 
     # Tasks: writing.
@@ -194,6 +194,8 @@ class MemoryStore(OutboxCalls):
         """Changes the row of a task. `what` describes the change in words and `said` is the
         message that caused it, for a store that writes them down."""
         live.row = row
+        if row.runnable:
+            self._tasks.queue.add(row)
         return row
 
     def _drop(self, task_id: str) -> bool:
@@ -201,17 +203,14 @@ class MemoryStore(OutboxCalls):
         self._tasks.forget(task_id)
         return self._outbox.drop(task_id)
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
         if worker not in self._leases:
             return []
-        now = self._clock()
-        due = [
-            live
-            for live in self._live.values()
-            if live.row.runnable and live.row.run_at <= now and live.row.agent == agent
-        ]
-        due.sort(key=lambda live: (rules.turn(live.row), live.row.task_id))
-        return [self._take(live, worker, "taken") for live in due[:limit]]
+        running = self._tasks.running(agent) if limits else None
+        due = self._tasks.queue.pick(agent, limit, limits, self._clock(), running)
+        return [self._take(self._live[task_id], worker, "taken") for task_id in due]
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         live = self._live.get(task_id)
@@ -372,6 +371,9 @@ class MemoryStore(OutboxCalls):
 
     async def count_unfinished(self, scope: Scope) -> int:
         return self._tasks.count_unfinished(scope)
+
+    async def count_queued(self, agent: str, limit: int) -> int:
+        return self._tasks.count_queued(agent, limit)
 
     async def probe(self) -> None: ...
 

@@ -27,6 +27,7 @@ from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import WorkerThread
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Input, Record, Write
@@ -152,8 +153,10 @@ class SqliteStore(OutboxCalls):
     async def reap(self) -> list[str]:
         return await self._writes.ask(SqliteWriter.reap, None)
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        return await self._writes.ask(SqliteWriter.claim, (worker, agent, limit))
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
+        return await self._writes.ask(SqliteWriter.claim, (worker, agent, limit, limits))
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         return await self._writes.ask(SqliteWriter.seize, (worker, task_id, epoch))
@@ -229,6 +232,9 @@ class SqliteStore(OutboxCalls):
 
     async def count_unfinished(self, scope: Scope) -> int:
         return await self._reads.ask(SqliteReader.count_unfinished, scope)
+
+    async def count_queued(self, agent: str, limit: int) -> int:
+        return await self._reads.ask(SqliteReader.count_queued, (agent, limit))
 
     async def probe(self) -> None:
         await self._writes.ask(SqliteWriter.probe, None)

@@ -9,6 +9,7 @@ from dragoman.store.interface import Store
 from .agents import AgentTests
 from .callers import CallerTests
 from .durability import DurabilityTests
+from .fair_claims import FairClaimTests
 from .fixture import HandClock
 from .hooks import HookTests
 from .link_keys import LinkKeyTests
@@ -24,6 +25,7 @@ class StoreContract(
     WritingTests,
     CallerTests,
     WorkerTests,
+    FairClaimTests,
     RunTests,
     HookTests,
     DurabilityTests,
