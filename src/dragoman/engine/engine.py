@@ -172,6 +172,7 @@ class Engine:
         that start or are resumed later run the new code."""
         before, self.runner.outside = self.runner.outside, outside
         self.agent = self.runner.agent = agent
+        self.runner.queue.use(agent)
         self.runner.renew_context()
         if before is not None:
             self._left.append(before)
@@ -278,7 +279,7 @@ class Engine:
             taken = await self.store.seize(self.runner.worker, row.task_id, row.epoch)
             if taken is not None:
                 run = await self.runner.adopt(taken)
-                self.runner.queued -= row.runnable and self.runner.queued > 0
+                self.runner.queue.length -= row.runnable and self.runner.queue.length > 0
             else:
                 await asyncio.sleep(AGAIN)
         self.runner.cancel(run)

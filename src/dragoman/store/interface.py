@@ -31,6 +31,7 @@ from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
 
 __all__ = [
+    "NO_LIMITS",
     "SILENCE",
     "WORKER_LOST",
     "AdminFilter",
