@@ -313,6 +313,14 @@ class Engine:
         # not yet in the store.
         return max(0, elsewhere) + len(self._runs_of(scope))
 
+    def count_uncommitted(self, ctx: Context) -> int:
+        """Returns the number of this caller's tasks that are new, and not in the store yet."""
+        return sum(not run.log.committed for run in self._runs_of(self._scope_of(ctx)))
+
+    def scope_of(self, ctx: Context) -> Scope:
+        """Returns the scope of the caller's own tasks of this agent."""
+        return self._scope_of(ctx)
+
     def _runs_of(self, scope: Scope) -> list[Run]:
         return [run for run in self.runner.runs.values() if run.writer.row.belongs_to(scope)]
 

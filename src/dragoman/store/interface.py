@@ -21,6 +21,7 @@ from msgspec import Struct
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
+from .budgets import BudgetStore
 from .bulkheads import Bulkheads
 from .link_keys import LinkKeyStore
 from .link_status import LinkStatusStore
@@ -139,6 +140,9 @@ class Store(Protocol):
     """The keys of agents that dial in. It may be used only while the store is open."""
     link_status: LinkStatusStore
     """The status of links. It may be used only while the store is open."""
+    budgets: BudgetStore
+    """What the processes share of the callers' rates and quotas. It may be used only while the
+    store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout. Raises `ConfigError` if it cannot be

@@ -13,10 +13,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced
-from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Hook, Task
 
 from .. import rules
+from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack
@@ -29,6 +29,7 @@ from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
+from .budgets import MemoryBudgets
 from .link_keys import MemoryLinkKeys
 from .link_status import MemoryLinkStatus
 from .outbox import MemoryOutbox
@@ -53,6 +54,9 @@ class MemoryStore(OutboxCalls):
         self.registry: RegistryStore = MemoryRegistry(clock)
         self.link_keys: LinkKeyStore = MemoryLinkKeys(clock)
         self.link_status: LinkStatusStore = MemoryLinkStatus(clock)
+        self.budgets: BudgetStore = MemoryBudgets(
+            clock, lambda: self._leases.keys(), lambda scope: self._tasks.count_unfinished(scope)
+        )
         self._clear()
 
     def _clear(self) -> None:
@@ -332,23 +336,11 @@ class MemoryStore(OutboxCalls):
     # Housekeeping.
 
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
-        now = self._clock()
-        over = [
-            live.row
-            for live in self._live.values()
-            if live.row.agent == agent and _is_expired(live.row, now)
-        ]
-        over.sort(key=lambda row: (row.expires_at, row.task_id))
-        return over[:limit]
+        return self._tasks.expired(agent, self._clock())[:limit]
 
     async def agents_due(self) -> set[str]:
         now = self._clock()
-        due = {
-            row.agent
-            for row in (live.row for live in self._live.values())
-            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
-        }
-        return due | self._outbox.agents_due(now)
+        return self._tasks.agents_due(now) | self._outbox.agents_due(now)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._old(agent, events_ms, tasks_ms, limit)
@@ -391,8 +383,3 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
-
-
-def _is_expired(row: Row, now: int) -> bool:
-    """Returns whether a task has waited for its caller for too long."""
-    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

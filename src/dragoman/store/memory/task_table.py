@@ -8,6 +8,7 @@ from heapq import nlargest
 from itertools import islice
 
 from dragoman.core.errors import TaskNotFound
+from dragoman.core.lifecycle import WAITING
 
 from .. import rules
 from ..interface import Filter
@@ -157,6 +158,21 @@ class TaskTable:
         """Returns how many tasks of a caller have not ended."""
         return sum(fits(live.row, scope, Filter()) for live in self.live.values())
 
+    def expired(self, agent: str, now: int) -> list[Row]:
+        """Returns the tasks of an agent that have waited for their caller for too long."""
+        rows = (live.row for live in self.live.values() if live.row.agent == agent)
+        over = [row for row in rows if _is_expired(row, now)]
+        return sorted(over, key=lambda row: (row.expires_at, row.task_id))
+
+    def agents_due(self, now: int) -> set[str]:
+        """Returns the agents that have queued tasks which are due, or tasks that have expired."""
+        rows = (live.row for live in self.live.values())
+        return {
+            row.agent
+            for row in rows
+            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
+        }
+
     def count_queued(self, agent: str, limit: int) -> int:
         """Returns how many tasks of an agent wait for a worker, and counts up to this number."""
         rows = (live.row for live in self.live.values())
@@ -179,3 +195,8 @@ class TaskTable:
                 counted[live.row.state.value] += 1
                 counted["runnable"] += live.row.runnable
         return dict(counted)
+
+
+def _is_expired(row: Row, now: int) -> bool:
+    """Returns whether a task has waited for its caller for too long."""
+    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import ConfigError, StoreUnavailable, TaskNotFound
 from dragoman.core.model import Hook, Task
 
+from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
@@ -31,6 +32,7 @@ from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Input, Record, Write
 from . import claims, outbox, reader, retention, run_queue
 from .address import parse_address
+from .budgets import PostgresBudgets
 from .commit_queue import CommitQueue
 from .database_clock import DatabaseClock
 from .link_keys import PostgresLinkKeys
@@ -76,6 +78,7 @@ class PostgresStore(OutboxCalls):
         self.registry: RegistryStore = PostgresRegistry(self._pool, self._time)
         self.link_keys: LinkKeyStore = PostgresLinkKeys(self._pool, self._time)
         self.link_status: LinkStatusStore = PostgresLinkStatus(self._pool, self._time)
+        self.budgets: BudgetStore = PostgresBudgets(self._pool, self._time)
 
     async def open(self) -> None:
         await self._pool.open()

@@ -302,6 +302,11 @@ class SqliteWriter:
         """Does a job that concerns no task."""
         return job(self._db)
 
+    def do_flushed(self, job: Callable[[sqlite3.Connection], R]) -> R:
+        """Does a job that counts tasks, so it has to see the changes of this batch."""
+        self._batch.flush()
+        return job(self._db)
+
     # Jobs: housekeeping.
 
     def sweep(self, argument: tuple[str, int, int, int]) -> int:

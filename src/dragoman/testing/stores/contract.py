@@ -7,6 +7,7 @@ from pathlib import Path
 from dragoman.store.interface import Store
 
 from .agents import AgentTests
+from .budgets import BudgetTests
 from .callers import CallerTests
 from .durability import DurabilityTests
 from .fair_claims import FairClaimTests
@@ -34,6 +35,7 @@ class StoreContract(
     RegistryTests,
     LinkKeyTests,
     LinkStatusTests,
+    BudgetTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 
