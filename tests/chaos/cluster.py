@@ -122,7 +122,8 @@ async def cluster(
         await create_roles(database.url, [f"replica{n}" for n in range(replicas)])
         await _prepare(database.url)
         for n in range(replicas):
-            made.append(await _replica(folder, n, database, nats, without, listening))
+            # One by one: what was made before a failure is ended.
+            made.append(await _replica(folder, n, database, nats, without, listening))  # noqa: PERF401
         for one in made:
             one.server.start()
         found = Cluster(database, nats, made)

@@ -1,7 +1,7 @@
 """Which replica writes which task, noted by the database itself, past our own code.
 
-Every replica has a role of its own in PostgreSQL. A trigger compares the role that continues the log
-of a task with the role that has enlisted the worker that holds the task at that moment. If they
+Every replica has a role of its own in PostgreSQL. A trigger compares the role that continues the
+log of a task with the role that has enlisted the worker that holds the task at that moment. If they
 differ, a writer that had lost its claim has changed something.
 """
 

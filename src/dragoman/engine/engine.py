@@ -172,6 +172,7 @@ class Engine:
         that start or are resumed later run the new code."""
         before, self.runner.outside = self.runner.outside, outside
         self.agent = self.runner.agent = agent
+        self.runner.queue.use(agent)
         self.runner.renew_context()
         if before is not None:
             self._left.append(before)
@@ -289,7 +290,7 @@ class Engine:
             taken = await self.store.seize(self.runner.worker, row.task_id, row.epoch)
             if taken is not None:
                 run = await self.runner.adopt(taken)
-                self.runner.queued -= row.runnable and self.runner.queued > 0
+                self.runner.queue.length -= row.runnable and self.runner.queue.length > 0
                 return run
             await asyncio.sleep(AGAIN)
         return None
@@ -321,6 +322,14 @@ class Engine:
         # The runs here are counted after the query, because those that were created during it are
         # not yet in the store.
         return max(0, elsewhere) + len(self._runs_of(scope))
+
+    def count_uncommitted(self, ctx: Context) -> int:
+        """Returns the number of this caller's tasks that are new, and not in the store yet."""
+        return sum(not run.log.committed for run in self._runs_of(self._scope_of(ctx)))
+
+    def scope_of(self, ctx: Context) -> Scope:
+        """Returns the scope of the caller's own tasks of this agent."""
+        return self._scope_of(ctx)
 
     def _runs_of(self, scope: Scope) -> list[Run]:
         return [run for run in self.runner.runs.values() if run.writer.row.belongs_to(scope)]

@@ -27,7 +27,16 @@ from dragoman.core.model import Message, Role, Text
 from dragoman.core.questions import answer_value
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store.clock import Clock, steady_of
-from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row, Store, WatchedStore
+from dragoman.store.interface import (
+    NO_LIMITS,
+    SILENCE,
+    AdminFilter,
+    HeldTask,
+    Input,
+    Row,
+    Store,
+    WatchedStore,
+)
 
 from .overdue import end_overdue
 from .replicas import Replicas
@@ -93,6 +102,7 @@ class Maintenance:
         the tasks of dead workers, and starts."""
         async with self._changing:
             self._runners[runner] = None
+            runner.queue.open()
             if self._replicas is not None:
                 runner.bell.on_wait = self._replicas.watch
             if len(self._runners) > 1:
@@ -119,6 +129,7 @@ class Maintenance:
         holds is given back."""
         async with self._changing:
             self._runners.pop(runner, None)
+            runner.queue.close()
             if self._runners:
                 return
             await self.stop()
@@ -261,24 +272,31 @@ class Maintenance:
         if len(self._runners) > 1:
             # One query for all agents: most of them have nothing to do, however many there are.
             due = await self._store.agents_due()
-            runners = [each for each in runners if each.name in due]
             for runner in runners:
-                runner.on_webhook_due()
+                if runner.name in due:
+                    runner.on_webhook_due()
+                else:
+                    runner.queue.length = 0
+            runners = [each for each in runners if each.name in due]
         for runner in runners:
             await self._try(self._look_for, runner)
 
     async def _look_for(self, runner: Runner) -> None:
+        now = asyncio.get_running_loop().time
         while runner.places > 0:
             places = min(BATCH, runner.places)
-            rows = await self._store.claim(runner.worker, runner.name, places)
+            rows = await self._store.claim(
+                runner.worker, runner.name, places, runner.queue.limits or NO_LIMITS
+            )
+            if not rows:
+                break
+            runner.queue.claimed(len(rows), now())
             # Together: one after the other, they would take many round trips to a store far away.
             self._resuming = {row.token for row in rows}
             await asyncio.gather(*map(runner.resume, rows))
             self._resuming.clear()
-            if len(rows) < places:
-                runner.queued = 0
-                break
-            runner.queued = max(0, runner.queued - len(rows))
+        empty = runner.places > 0 and runner.queue.limits is None
+        await runner.queue.count(self._store, now(), empty=empty)
         failed = 0
         for row in await self._store.list_expired_tasks(runner.name, BATCH + runner.overdue):
             try:

@@ -164,7 +164,10 @@ class McpService(Service):
                 found[name] = caller
         if not found:
             raise refusal
-        self._meter.take(next(iter(found.values())))  # one call, however many agents there are
+        # It is one call, however many agents there are.
+        counted = self._meter.take(next(iter(found.values())))
+        if counted is not None:
+            await counted
         return found
 
     async def _running(self) -> HttpSessions:

@@ -30,6 +30,7 @@ from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
 from ..writes import Done, Draft, Input, Record, Write
@@ -80,8 +81,6 @@ class FileStore(MemoryStore):
         self._lock = FolderLock(folder)
         self._only_agent = ""
 
-    # Opening and closing.
-
     async def open(self) -> None:
         try:
             await asyncio.to_thread(self._recover)
@@ -101,10 +100,8 @@ class FileStore(MemoryStore):
         for task in sorted(found, key=lambda each: each.kept.row.status_at):
             self._adopt(task)
         self._hook_files.recover(self._tasks, self._outbox, self._clock(), damaged)
-        self._session_files.recover(damaged)
-        self._registry_files.recover(damaged)
-        self._key_files.recover(damaged)
-        self._link_files.recover(damaged)
+        for files in (self._session_files, self._registry_files, self._key_files, self._link_files):
+            files.recover(damaged)
 
     def _adopt(self, found: TaskFile) -> None:
         """Takes a task that was read from its file into memory."""
@@ -239,8 +236,10 @@ class FileStore(MemoryStore):
     def _take(self, live: LiveTask, worker: str, how: str) -> Row:
         return super()._take(live, worker, f"{how} by {worker}, attempt {live.row.attempt + 1}")
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        return await self._commit(super().claim(worker, agent, limit))
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
+        return await self._commit(super().claim(worker, agent, limit, limits))
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         return await self._commit(super().seize(worker, task_id, epoch))
@@ -364,13 +363,13 @@ class FileStore(MemoryStore):
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._files.observe(self._old, agent, events_ms, tasks_ms, limit)
-        for task_id in shrink:
+        for task_id in (*shrink, *go):
             self._reader.forget(task_id)
+        for task_id in shrink:
             await self._files.drop_log(task_id)
             self._finished[task_id].whole = False
             self._files.forget(task_id)
         for task_id in go:
-            self._reader.forget(task_id)
             await self._files.delete(task_id)
             if self._drop(task_id):
                 await self._save_hooks(task_id)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced
-from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Hook, Task
 
 from .. import rules
+from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack, pack_piece
@@ -25,9 +25,11 @@ from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
+from .budgets import MemoryBudgets
 from .link_keys import MemoryLinkKeys
 from .link_status import MemoryLinkStatus
 from .outbox import MemoryOutbox
@@ -52,6 +54,9 @@ class MemoryStore(OutboxCalls):
         self.registry: RegistryStore = MemoryRegistry(clock)
         self.link_keys: LinkKeyStore = MemoryLinkKeys(clock)
         self.link_status: LinkStatusStore = MemoryLinkStatus(clock)
+        self.budgets: BudgetStore = MemoryBudgets(
+            clock, lambda: self._leases.keys(), lambda scope: self._tasks.count_unfinished(scope)
+        )
         self._clear()
 
     def _clear(self) -> None:
@@ -109,8 +114,7 @@ class MemoryStore(OutboxCalls):
         """If the clock was set back, moves back everything that waits for a time of day."""
         by, self._latest = self._latest - now, now
         if by > 0:
-            for live in self._live.values():
-                live.row = rules.set_back(live.row, by)
+            self._tasks.set_back(by)
             self._outbox.set_back(by, now)
 
     # Tasks: writing.
@@ -194,6 +198,8 @@ class MemoryStore(OutboxCalls):
         """Changes the row of a task. `what` describes the change in words and `said` is the
         message that caused it, for a store that writes them down."""
         live.row = row
+        if row.runnable:
+            self._tasks.queue.add(row)
         return row
 
     def _drop(self, task_id: str) -> bool:
@@ -201,17 +207,14 @@ class MemoryStore(OutboxCalls):
         self._tasks.forget(task_id)
         return self._outbox.drop(task_id)
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
         if worker not in self._leases:
             return []
-        now = self._clock()
-        due = [
-            live
-            for live in self._live.values()
-            if live.row.runnable and live.row.run_at <= now and live.row.agent == agent
-        ]
-        due.sort(key=lambda live: (rules.turn(live.row), live.row.task_id))
-        return [self._take(live, worker, "taken") for live in due[:limit]]
+        running = self._tasks.running(agent) if limits else None
+        due = self._tasks.queue.pick(agent, limit, limits, self._clock(), running)
+        return [self._take(self._live[task_id], worker, "taken") for task_id in due]
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         live = self._live.get(task_id)
@@ -333,23 +336,11 @@ class MemoryStore(OutboxCalls):
     # Housekeeping.
 
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
-        now = self._clock()
-        over = [
-            live.row
-            for live in self._live.values()
-            if live.row.agent == agent and _is_expired(live.row, now)
-        ]
-        over.sort(key=lambda row: (row.expires_at, row.task_id))
-        return over[:limit]
+        return self._tasks.expired(agent, self._clock())[:limit]
 
     async def agents_due(self) -> set[str]:
         now = self._clock()
-        due = {
-            row.agent
-            for row in (live.row for live in self._live.values())
-            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
-        }
-        return due | self._outbox.agents_due(now)
+        return self._tasks.agents_due(now) | self._outbox.agents_due(now)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._old(agent, events_ms, tasks_ms, limit)
@@ -373,6 +364,9 @@ class MemoryStore(OutboxCalls):
     async def count_unfinished(self, scope: Scope) -> int:
         return self._tasks.count_unfinished(scope)
 
+    async def count_queued(self, agent: str, limit: int) -> int:
+        return self._tasks.count_queued(agent, limit)
+
     async def probe(self) -> None: ...
 
     async def data_version(self) -> int:
@@ -389,8 +383,3 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
-
-
-def _is_expired(row: Row, now: int) -> bool:
-    """Returns whether a task has waited for its caller for too long."""
-    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

@@ -39,12 +39,19 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 ALL = _SELECT
 BY_ID = _SELECT + "WHERE task_id = ?"
 BY_WORKER = _SELECT + "WHERE worker = ? AND worker <> ''"
-# The index has this very expression, which is `rules.turn`.
-DUE = (
-    _SELECT
-    + """WHERE runnable = 1 AND agent = ? AND run_at <= ?
+# The queue is searched lane by lane (`run_limits.py`). The index has these very expressions.
+NEXT_LANE = """
+SELECT tenant, skill FROM task WHERE runnable = 1 AND agent = ? AND (tenant, skill) >= (?, ?)
+ORDER BY tenant, skill LIMIT 1"""
+HEADS = """
+SELECT run_at - priority * 600000, task_id FROM task
+WHERE runnable = 1 AND agent = ? AND tenant = ? AND skill = ? AND run_at <= ?
 ORDER BY run_at - priority * 600000, task_id LIMIT ?"""
-)
+# The plus keeps SQLite from a look at every task of the agent.
+RUNNING = """
+SELECT agent, tenant, skill, count(*) FROM task WHERE worker <> '' AND +ended = 0
+AND NOT (state IN ('input-required', 'auth-required') AND inputs = heard)
+GROUP BY agent, tenant, skill"""
 EXPIRED = (
     _SELECT
     + """WHERE expires_at > 0 AND expires_at <= ? AND agent = ? AND ended = 0

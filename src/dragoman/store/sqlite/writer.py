@@ -27,11 +27,13 @@ from ..clock import Clock
 from ..codec import BRIEF, pack, pack_piece, unpack_input
 from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import Job, Outcome, report_unavailable
+from ..run_limits import RunLimits
 from ..task_row import Claim, Idempotency, Row, Scope
 from ..writes import Draft, Existing, Input, Unheard, Write
 from . import erase, workers
 from . import statements as sql
 from .batch import INSERT_FROZEN, WriteBatch
+from .claims import SqliteQueue
 from .database_file import DiskFile
 from .outbox import SqliteOutbox
 
@@ -60,6 +62,7 @@ class SqliteWriter:
         """The number of times that a change by another process was noticed."""
         self._outbox = SqliteOutbox(connection, clock)
         self._batch = WriteBatch(connection, self._outbox)
+        self._queue = SqliteQueue(connection)
         self._clean_locks = False
         """Whether the locks of dead workers are to be removed after the commit."""
 
@@ -195,13 +198,15 @@ class SqliteWriter:
                     bare = pack(rules.wipe(unpack_input(found[0])))
                     self._db.execute(_WIPE_INPUT, (bare, task_id, n))
 
-    def claim(self, argument: tuple[str, str, int]) -> list[Row]:
-        worker, agent, limit = argument
+    def claim(self, argument: tuple[str, str, int, RunLimits]) -> list[Row]:
+        worker, agent, limit, limits = argument
         if not workers.is_enlisted(self._db, worker):
             return []
+        self._batch.flush()
         # The write lock is held, so no other process can claim these rows before we commit.
-        due = self._search(sql.DUE, agent, self._clock(), limit)
-        taken = [rules.claim(row, worker) for row in due]
+        ids = self._queue.pick(agent, limit, limits, self._clock())
+        rows = [row for row in map(self._batch.row, ids) if row is not None]
+        taken = [rules.claim(row, worker) for row in rows]
         for row in taken:
             self._batch.put(row)
         return taken
@@ -295,6 +300,11 @@ class SqliteWriter:
 
     def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
         """Does a job that concerns no task."""
+        return job(self._db)
+
+    def do_flushed(self, job: Callable[[sqlite3.Connection], R]) -> R:
+        """Does a job that counts tasks, so it has to see the changes of this batch."""
+        self._batch.flush()
         return job(self._db)
 
     # Jobs: housekeeping.

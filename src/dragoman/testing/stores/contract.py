@@ -7,8 +7,10 @@ from pathlib import Path
 from dragoman.store.interface import Store
 
 from .agents import AgentTests
+from .budgets import BudgetTests
 from .callers import CallerTests
 from .durability import DurabilityTests
+from .fair_claims import FairClaimTests
 from .fixture import HandClock
 from .hooks import HookTests
 from .link_keys import LinkKeyTests
@@ -24,6 +26,7 @@ class StoreContract(
     WritingTests,
     CallerTests,
     WorkerTests,
+    FairClaimTests,
     RunTests,
     HookTests,
     DurabilityTests,
@@ -32,6 +35,7 @@ class StoreContract(
     RegistryTests,
     LinkKeyTests,
     LinkStatusTests,
+    BudgetTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 
