@@ -13,7 +13,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced
-from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Hook, Task
 
 from .. import rules
@@ -27,13 +26,12 @@ from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.memory import MemoryTransfer
+from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
-from .link_keys import MemoryLinkKeys
-from .link_status import MemoryLinkStatus
+from .collections import MemoryCollections
 from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
-from .registry import MemoryRegistry
-from .sessions import MemorySessions
 from .task_table import TaskTable
 
 FINISHED_LIMIT = 250_000
@@ -45,13 +43,18 @@ class MemoryStore(OutboxCalls):
 
     shared = False
 
-    def __init__(self, clock: Clock, *, limit: int = FINISHED_LIMIT) -> None:
+    def __init__(
+        self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None
+    ) -> None:
         self._clock, self._steady = clock, steady_of(clock)
         self._limit = limit
-        self.sessions: SessionStore = MemorySessions(clock)
-        self.registry: RegistryStore = MemoryRegistry(clock)
-        self.link_keys: LinkKeyStore = MemoryLinkKeys(clock)
-        self.link_status: LinkStatusStore = MemoryLinkStatus(clock)
+        kept = kept or MemoryCollections(clock)
+        self.sessions: SessionStore = kept.sessions
+        self.registry: RegistryStore = kept.registry
+        self.link_keys: LinkKeyStore = kept.link_keys
+        self.link_status: LinkStatusStore = kept.link_status
+        self._transfer = MemoryTransfer(kept)
+        self.transfer: TransferStore = self._transfer
         self._clear()
 
     def _clear(self) -> None:
@@ -62,6 +65,7 @@ class MemoryStore(OutboxCalls):
         self._leases: dict[str, int] = {}
         """When the lease of each worker runs out, by the steady clock."""
         self._outbox = MemoryOutbox()
+        self._transfer.use(self._tasks, self._outbox)
 
     async def open(self) -> None: ...
 
@@ -77,6 +81,10 @@ class MemoryStore(OutboxCalls):
             return False
         await self.enlist(worker, lease_ms)
         return True
+
+    async def list_workers(self) -> list[str]:
+        now = self._steady()
+        return sorted(name for name, until in self._leases.items() if until > now)
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         rows = [live.row for live in self._held_by(worker)]
@@ -337,7 +345,7 @@ class MemoryStore(OutboxCalls):
         over = [
             live.row
             for live in self._live.values()
-            if live.row.agent == agent and _is_expired(live.row, now)
+            if live.row.agent == agent and rules.is_expired(live.row, now)
         ]
         over.sort(key=lambda row: (row.expires_at, row.task_id))
         return over[:limit]
@@ -347,7 +355,7 @@ class MemoryStore(OutboxCalls):
         due = {
             row.agent
             for row in (live.row for live in self._live.values())
-            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
+            if (row.runnable and row.run_at <= now) or rules.is_expired(row, now)
         }
         return due | self._outbox.agents_due(now)
 
@@ -389,8 +397,3 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
-
-
-def _is_expired(row: Row, now: int) -> bool:
-    """Returns whether a task has waited for its caller for too long."""
-    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

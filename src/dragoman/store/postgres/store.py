@@ -27,6 +27,8 @@ from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.postgres import PostgresTransfer
+from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Input, Record, Write
 from . import claims, outbox, reader, retention
 from .address import parse_address
@@ -74,6 +76,7 @@ class PostgresStore(OutboxCalls):
         self.registry: RegistryStore = PostgresRegistry(self._pool, self._time)
         self.link_keys: LinkKeyStore = PostgresLinkKeys(self._pool, self._time)
         self.link_status: LinkStatusStore = PostgresLinkStatus(self._pool, self._time)
+        self.transfer: TransferStore = PostgresTransfer(self, self._pool)
 
     async def open(self) -> None:
         await self._pool.open()
@@ -118,6 +121,12 @@ class PostgresStore(OutboxCalls):
     async def beat(self, worker: str, lease_ms: int) -> bool:
         async def job(db: Database) -> bool:
             return await claims.beat(db, worker, await self._time.ask(db) + lease_ms)
+
+        return await self._read(job)
+
+    async def list_workers(self) -> list[str]:
+        async def job(db: Database) -> list[str]:
+            return await claims.list_workers(db, await self._time.ask(db))
 
         return await self._read(job)
 

@@ -29,6 +29,8 @@ from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.sqlite import SqliteTransfer
+from ..transfer.stored_task import StoredTask, TransferStore
 from ..writes import Done, Draft, Input, Record, Write
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
@@ -39,7 +41,7 @@ from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
 from .sessions import Job, SqliteSessions
-from .workers import is_enlisted
+from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter
 
 R = TypeVar("R")
@@ -80,6 +82,9 @@ class SqliteStore(OutboxCalls):
         self.registry: RegistryStore = SqliteRegistry(self._write, self._read, clock)
         self.link_keys: LinkKeyStore = SqliteLinkKeys(self._write, self._read, clock)
         self.link_status: LinkStatusStore = SqliteLinkStatus(self._write, self._read, clock)
+        self.transfer: TransferStore = SqliteTransfer(
+            self, self._write, self._list, self._import_tasks, clock
+        )
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")
@@ -145,6 +150,12 @@ class SqliteStore(OutboxCalls):
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         return await self._reads.ask(SqliteReader.list_held_tasks, worker)
+
+    async def list_workers(self) -> list[str]:
+        def job(db: sqlite3.Connection) -> list[str]:
+            return [name for name in list_workers(db) if self._locks.alive(name)]
+
+        return await self._read(job)
 
     async def retire(self, worker: str) -> None:
         await self._writes.ask(SqliteWriter.retire, worker)
@@ -226,6 +237,12 @@ class SqliteStore(OutboxCalls):
 
     async def _read(self, job: Job[R]) -> R:
         return await self._reads.ask(SqliteReader.do, job)
+
+    async def _list(self, job: Job[R]) -> R:
+        return await self._lists.ask(SqliteReader.do, job)
+
+    async def _import_tasks(self, tasks: list[StoredTask]) -> None:
+        await self._writes.ask(SqliteWriter.import_tasks, tasks)
 
     async def count_unfinished(self, scope: Scope) -> int:
         return await self._reads.ask(SqliteReader.count_unfinished, scope)

@@ -16,6 +16,7 @@ from .link_status import LinkStatusTests
 from .registry import RegistryTests
 from .runs import RunTests
 from .sessions import SessionTests
+from .transfer import TransferTests
 from .workers import WorkerTests
 from .writing import WritingTests
 
@@ -32,6 +33,7 @@ class StoreContract(
     RegistryTests,
     LinkKeyTests,
     LinkStatusTests,
+    TransferTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 
