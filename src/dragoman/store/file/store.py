@@ -28,7 +28,7 @@ from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
-from ..transfer.file import FileTransfer
+from ..transfer.file import FileStoreTransfer
 from ..writes import Done, Draft, Input, Record, Write
 from .collections import FileCollections
 from .damage import Damaged, Quarantine
@@ -62,7 +62,7 @@ class FileStore(MemoryStore):
         self._hook_files = FileOutbox(folder / "hooks")
         self._collections = FileCollections(folder, clock, self._files.replace)
         super().__init__(clock, limit=sys.maxsize, kept=self._collections)
-        self._transfer = FileTransfer(
+        self._transfer = FileStoreTransfer(
             self._collections, folder, self._files, self._hook_files, self._restore
         )
         self.transfer = self._transfer

@@ -32,7 +32,7 @@ from .stored_task import CopyMark, StoredTask, stored_task
 MARK = "copy.json"
 
 
-class FileTransfer(MemoryTransfer):
+class FileStoreTransfer(MemoryTransfer):
     """Implements `TransferStore`: finished tasks are read from their files."""
 
     def __init__(
