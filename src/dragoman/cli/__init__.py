@@ -39,7 +39,7 @@ COMMANDS = {
     "xiaoyi": ("serve", "Make and revoke the keys of agents that dial in over XiaoYi links."),
     "lite": ("serve", "Put an agent into chat rooms, and list the agents that were met there."),
     "mcp": ("serve", "Offer the skills of agents as MCP tools on standard input and output."),
-    "data": ("operate", "Export or erase stored tasks."),
+    "data": ("operate", "Export or erase stored tasks, or copy a store."),
     "keys": ("operate", "Create keys that sign cards."),
     "completion": ("operate", "Print a completion script for your shell."),
 }

@@ -37,6 +37,7 @@ from dragoman.store.interface import (
     Store,
     WatchedStore,
 )
+from dragoman.store.transfer.copy import refuse_incomplete_copy
 
 from .overdue import end_overdue
 from .replicas import Replicas
@@ -109,6 +110,7 @@ class Maintenance:
                 self.worker.place_free.set()  # it may have tasks that are due
                 return
             try:
+                await refuse_incomplete_copy(self._store)
                 await self._enlist()
                 await self._store.reap()
             except BaseException:

@@ -14,7 +14,7 @@ over, with None or with the error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -30,6 +30,9 @@ from .run_limits import NO_LIMITS, RunLimits
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
+
+if TYPE_CHECKING:
+    from .transfer.stored_task import TransferStore
 
 __all__ = [
     "NO_LIMITS",
@@ -143,6 +146,8 @@ class Store(Protocol):
     budgets: BudgetStore
     """What the processes share of the callers' rates and quotas. It may be used only while the
     store is open."""
+    transfer: TransferStore
+    """Exports and imports everything. It may be used only while the store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout. Raises `ConfigError` if it cannot be
@@ -161,6 +166,9 @@ class Store(Protocol):
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """Renews the lease. Returns False if the worker has been declared dead."""
+
+    async def list_workers(self) -> list[str]:
+        """Returns the workers that are alive, by name."""
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         """Returns the tasks that the worker holds. This only reads, so no other process sees a

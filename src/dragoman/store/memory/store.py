@@ -28,14 +28,13 @@ from ..registry import RegistryStore
 from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.memory import MemoryTransfer
+from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
 from .budgets import MemoryBudgets
-from .link_keys import MemoryLinkKeys
-from .link_status import MemoryLinkStatus
+from .collections import MemoryCollections
 from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
-from .registry import MemoryRegistry
-from .sessions import MemorySessions
 from .task_table import TaskTable
 
 FINISHED_LIMIT = 250_000
@@ -47,16 +46,21 @@ class MemoryStore(OutboxCalls):
 
     shared = False
 
-    def __init__(self, clock: Clock, *, limit: int = FINISHED_LIMIT) -> None:
+    def __init__(
+        self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None
+    ) -> None:
         self._clock, self._steady = clock, steady_of(clock)
         self._limit = limit
-        self.sessions: SessionStore = MemorySessions(clock)
-        self.registry: RegistryStore = MemoryRegistry(clock)
-        self.link_keys: LinkKeyStore = MemoryLinkKeys(clock)
-        self.link_status: LinkStatusStore = MemoryLinkStatus(clock)
+        kept = kept or MemoryCollections(clock)
+        self.sessions: SessionStore = kept.sessions
+        self.registry: RegistryStore = kept.registry
+        self.link_keys: LinkKeyStore = kept.link_keys
+        self.link_status: LinkStatusStore = kept.link_status
         self.budgets: BudgetStore = MemoryBudgets(
             clock, lambda: self._leases.keys(), lambda scope: self._tasks.count_unfinished(scope)
         )
+        self._transfer = MemoryTransfer(kept)
+        self.transfer: TransferStore = self._transfer
         self._clear()
 
     def _clear(self) -> None:
@@ -67,6 +71,7 @@ class MemoryStore(OutboxCalls):
         self._leases: dict[str, int] = {}
         """When the lease of each worker runs out, by the steady clock."""
         self._outbox = MemoryOutbox()
+        self._transfer.use(self._tasks, self._outbox)
 
     async def open(self) -> None: ...
 
@@ -82,6 +87,10 @@ class MemoryStore(OutboxCalls):
             return False
         await self.enlist(worker, lease_ms)
         return True
+
+    async def list_workers(self) -> list[str]:
+        now = self._steady()
+        return sorted(name for name, until in self._leases.items() if until > now)
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         rows = [live.row for live in self._held_by(worker)]

@@ -29,6 +29,8 @@ from ..registry import RegistryStore
 from ..run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.postgres import PostgresTransfer
+from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Input, Record, Write
 from . import claims, outbox, reader, retention, run_queue
 from .address import parse_address
@@ -79,6 +81,7 @@ class PostgresStore(OutboxCalls):
         self.link_keys: LinkKeyStore = PostgresLinkKeys(self._pool, self._time)
         self.link_status: LinkStatusStore = PostgresLinkStatus(self._pool, self._time)
         self.budgets: BudgetStore = PostgresBudgets(self._pool, self._time)
+        self.transfer: TransferStore = PostgresTransfer(self, self._pool)
 
     async def open(self) -> None:
         await self._pool.open()
@@ -123,6 +126,12 @@ class PostgresStore(OutboxCalls):
     async def beat(self, worker: str, lease_ms: int) -> bool:
         async def job(db: Database) -> bool:
             return await claims.beat(db, worker, await self._time.ask(db) + lease_ms)
+
+        return await self._read(job)
+
+    async def list_workers(self) -> list[str]:
+        async def job(db: Database) -> list[str]:
+            return await claims.list_workers(db, await self._time.ask(db))
 
         return await self._read(job)
 

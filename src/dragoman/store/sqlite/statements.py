@@ -170,12 +170,19 @@ def log_in(
 ) -> Iterator[list[Stamped]]:
     """Yields the log of a task, piece by piece, from the piece that holds the event `seq` to that
     which holds `last`."""
+    return map(unpack_piece, pieces_in(db, task_id, seq, last))
+
+
+def pieces_in(
+    db: sqlite3.Connection, task_id: str, seq: int = 1, last: int = _ENDLESS
+) -> Iterator[bytes]:
+    """Yields the same, as it is stored."""
     (log,) = db.execute(_LOG, (task_id,)).fetchone()
     if log is not None:
-        yield unpack_piece(log)
+        yield log
         return
     for (piece,) in db.execute(_PIECES, (task_id, seq, last)):
-        yield unpack_piece(piece)
+        yield piece
 
 
 def row_in(found: tuple[Any, ...]) -> Row:

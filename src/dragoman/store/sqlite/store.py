@@ -31,6 +31,8 @@ from ..registry import RegistryStore
 from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.sqlite import SqliteTransfer
+from ..transfer.stored_task import StoredTask, TransferStore
 from ..writes import Done, Draft, Input, Record, Write
 from .budgets import SqliteBudgets
 from .database_file import FOLDED, PAGE, DiskFile, make_private
@@ -42,7 +44,7 @@ from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
 from .sessions import Job, SqliteSessions
-from .workers import is_enlisted
+from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter
 
 R = TypeVar("R")
@@ -84,6 +86,9 @@ class SqliteStore(OutboxCalls):
         self.link_keys: LinkKeyStore = SqliteLinkKeys(self._write, self._read, clock)
         self.link_status: LinkStatusStore = SqliteLinkStatus(self._write, self._read, clock)
         self.budgets: BudgetStore = SqliteBudgets(self._write_flushed, self._read, clock)
+        self.transfer: TransferStore = SqliteTransfer(
+            self, self._write, self._list, self._import_tasks, clock
+        )
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")
@@ -149,6 +154,12 @@ class SqliteStore(OutboxCalls):
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         return await self._reads.ask(SqliteReader.list_held_tasks, worker)
+
+    async def list_workers(self) -> list[str]:
+        def job(db: sqlite3.Connection) -> list[str]:
+            return [name for name in list_workers(db) if self._locks.alive(name)]
+
+        return await self._read(job)
 
     async def retire(self, worker: str) -> None:
         await self._writes.ask(SqliteWriter.retire, worker)
@@ -235,6 +246,12 @@ class SqliteStore(OutboxCalls):
 
     async def _read(self, job: Job[R]) -> R:
         return await self._reads.ask(SqliteReader.do, job)
+
+    async def _list(self, job: Job[R]) -> R:
+        return await self._lists.ask(SqliteReader.do, job)
+
+    async def _import_tasks(self, tasks: list[StoredTask]) -> None:
+        await self._writes.ask(SqliteWriter.import_tasks, tasks)
 
     async def count_unfinished(self, scope: Scope) -> int:
         return await self._reads.ask(SqliteReader.count_unfinished, scope)

@@ -29,6 +29,8 @@ from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import Job, Outcome, report_unavailable
 from ..run_limits import RunLimits
 from ..task_row import Claim, Idempotency, Row, Scope
+from ..transfer.sqlite import insert_parts, mark_dropped
+from ..transfer.stored_task import StoredTask
 from ..writes import Draft, Existing, Input, Unheard, Write
 from . import erase, workers
 from . import statements as sql
@@ -335,6 +337,17 @@ class SqliteWriter:
         gone = erase.erase(self._db, task_ids)
         self._batch.remove(gone)
         return len(gone)
+
+    def import_tasks(self, tasks: list[StoredTask]) -> None:
+        """Stores tasks as they are, in place of those with the same ids."""
+        self.erase([each.row.task_id for each in tasks])
+        for each in tasks:
+            key, bare = each.split_keys()
+            self._batch.restore(each, key)
+            insert_parts(self._db, each, bare)
+        self._batch.flush()
+        mark_dropped(self._db, tasks)
+        self._batch.forget_rows()
 
     def probe(self, _: None) -> None:
         workers.probe(self._db)

@@ -18,6 +18,7 @@ from .link_status import LinkStatusTests
 from .registry import RegistryTests
 from .runs import RunTests
 from .sessions import SessionTests
+from .transfer import TransferTests
 from .workers import WorkerTests
 from .writing import WritingTests
 
@@ -36,6 +37,7 @@ class StoreContract(
     LinkKeyTests,
     LinkStatusTests,
     BudgetTests,
+    TransferTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 
