@@ -81,6 +81,22 @@ async def pair(
         yield one, two
 
 
+async def test_a_send_that_waits_for_the_other_is_answered_when_its_engine_stops(
+    shared: EngineHarness,
+) -> None:
+    """Its caller would otherwise be cut off, and could not know what became of the call."""
+    trip = Trip()
+    async with pair(shared, trip) as (one, two):
+        started = await one.send("wait", wait=False)
+        async with background(two.send("more", task=started)) as waiting:
+            await until(lambda: two.engine._view.waits)
+            await two.engine.stop(0.1)
+            task = await waiting
+        assert (task.id, task.state) == (started.id, State.WORKING)
+        trip.go.set()
+        await ended(one, started.id)
+
+
 async def test_both_see_the_same(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):

@@ -155,6 +155,7 @@ class Engine:
         lose an attempt."""
         await self._maintenance.pause(self.runner)
         await self.runner.stop(grace)
+        self._view.stop_waiting()
         if self.webhooks is not None:
             await self.webhooks.stop(min(grace, 1.0))
         for outside in (self.runner.outside, *self._left):

@@ -58,6 +58,10 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: int = 1
     """The number of processes that serve the port. They share the store, so it must be one that
     several processes can use."""
+    drain: float = 1.0
+    """Seconds for which a server that is told to stop (SIGTERM) lets its callers go: it still
+    answers, but not ready, and each answer ends its connection. It ends earlier if all have
+    gone."""
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
     card_access: str = "public"
