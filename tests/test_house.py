@@ -75,9 +75,7 @@ def test_there_is_one_style_of_logging() -> None:
 
 def test_there_is_one_http_client_and_one_for_broken_requests() -> None:
     clients = _importers("httpcore2", "httpx2", "http.client", "urllib.request")
-    parts = ("connection_pool", "failures", "guarded_http", "http1", "http1_response")
-    parts += ("socket_stream",)
-    outbound = [f"security/outbound/{name}.py" for name in parts]
+    outbound = [f"security/outbound/{name}.py" for name in ("guarded_http", "http2")]
     mcp = ["mcp/connection.py", "mcp/guarded_transport.py"]  # what its package wants, over ours
     assert clients == ["doctor/guard.py", "doctor/http.py", *mcp, *outbound]
 

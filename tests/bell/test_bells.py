@@ -18,7 +18,9 @@ from dragoman.core.errors import ConfigError
 from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.pool import connect
 from nats_server import NatsServer
+from ports import own_port
 from postgres import server_url
+from security.certs import Authority
 from waiting import before_again, stays, until
 
 EVERYTHING = ["everything"]
@@ -154,10 +156,84 @@ async def test_a_bell_without_a_server_does_not_hold_anyone_up(tmp_path: Path) -
         server.kill()
 
 
-def test_the_address_of_a_nats_bell_is_checked() -> None:
-    for wrong in ("nats://", "nats://host/path", "nats://host?user=me"):
+def test_the_address_of_a_nats_bell_is_checked(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for wrong in (
+        "nats://",
+        "nats://host/path",
+        "nats://host?user=me",
+        "nats://host?credentials=/nowhere",
+        "nats://host?ca=/nowhere",
+        "tls://host?ca=/nowhere",
+        f"tls://host?ca={broken}",
+    ):
         with pytest.raises(ConfigError):
             NatsBell(wrong, "x")
+
+
+@asynccontextmanager
+async def pair(*urls: str) -> AsyncIterator[list[Ear]]:
+    made = [Ear(NatsBell(url, "dragoman.test")) for url in urls]
+    for ear in made:
+        await ear.bell.start(ear.hear)
+    try:
+        yield made
+    finally:
+        for ear in made:
+            await ear.bell.stop()
+
+
+async def test_bells_on_nats_use_tls_and_a_password(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("nats")
+    server = NatsServer(
+        tmp_path, "--tls", "--tlscert", cert, "--tlskey", key, "--user", "me", "--pass", "secret"
+    )
+    at = f"127.0.0.1:{server.port}"
+    trusted = f"?ca={authority.ca}"
+    try:
+        async with pair(f"tls://me:secret@{at}{trusted}", f"tls://me:secret@{at}{trusted}") as (
+            one,
+            two,
+        ):
+            await until(lambda: one.heard == two.heard == [EVERYTHING])
+            one.bell.ring(["a"])
+            await until(lambda: two.heard[1:] == [["a"]])
+        async with pair(
+            f"tls://me:wrong@{at}{trusted}", f"tls://me:secret@{at}", f"nats://me:secret@{at}"
+        ) as refused:
+            await stays(lambda: not any(ear.heard for ear in refused))
+    finally:
+        server.kill()
+
+
+async def test_a_bell_goes_on_at_another_server_of_its_cluster(tmp_path: Path) -> None:
+    routes = own_port()
+    first = NatsServer(tmp_path, "--cluster_name", "c", "--cluster", f"nats://127.0.0.1:{routes}")
+    second = NatsServer(
+        tmp_path,
+        *("--cluster_name", "c", "--cluster", f"nats://127.0.0.1:{own_port()}"),
+        *("--routes", f"nats://127.0.0.1:{routes}"),
+    )
+    both = f"nats://127.0.0.1:{first.port},127.0.0.1:{second.port}"
+    try:
+        async with pair(both, second.url) as (one, two):
+            await until(lambda: one.heard[:1] == two.heard[:1] == [EVERYTHING])
+            for server in (None, first):
+                if server is not None:
+                    server.kill()
+
+                async def arrives() -> bool:
+                    two.bell.ring(["again"])
+                    await before_again()
+                    return ["again"] in one.heard
+
+                one.heard.clear()
+                await until(arrives)
+    finally:
+        first.kill()
+        second.kill()
 
 
 async def test_a_notification_does_not_wait_for_the_disk(tmp_path: Path) -> None:

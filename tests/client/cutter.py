@@ -83,10 +83,12 @@ class Cutter:
 
 
 @asynccontextmanager
-async def cutting(to: int, seed: int, *, strip: bool = False) -> AsyncIterator[tuple[Cutter, int]]:
+async def cutting(
+    to: int, seed: int, *, strip: bool = False, port: int = 0
+) -> AsyncIterator[tuple[Cutter, int]]:
     """A proxy to a port, and its own port."""
     cutter = Cutter(to, seed, strip=strip)
-    server = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(cutter.serve, "127.0.0.1", port)
     try:
         yield cutter, server.sockets[0].getsockname()[1]
     finally:

@@ -31,6 +31,7 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from ports import own_port
+from waiting import until
 
 
 def at(*interfaces: tuple[str, str, str]) -> Card:
@@ -67,6 +68,35 @@ async def test_if_one_way_fails_another_is_taken(streamed: bool) -> None:
             else:
                 assert (await agent.send("hi")).text == "HI"
             assert agent.dialect == "a2a-0.3"  # and it stays there
+
+
+async def test_the_preferred_way_is_taken_again_when_it_is_back() -> None:
+    """A refused connection says nothing about later; a dialect that is not spoken does."""
+
+    def other(path: str, head: str) -> bytes:
+        return said("404 Not Found", b"<html>nothing</html>", "content-type: text/html")
+
+    async with open_server() as served, answering(other) as (wrong, _):
+        port = own_port()
+        card = at(
+            (f"{wrong}/", "JSONRPC", "1.0"),
+            (f"http://127.0.0.1:{port}", "HTTP+JSON", "1.0"),
+            (f"{served.url}/", "JSONRPC", "0.3"),
+        )
+        limits = replace(QUICK, prefer_again=0.2)
+        async with connect(served.url, card=card, limits=limits) as agent:
+            assert (await agent.send("hi")).text == "HI"
+            assert agent.dialect == "a2a-0.3"
+            async with cutting(served.port, 1, port=port) as (proxy, _):
+                proxy.on = False
+
+                async def is_back() -> bool:
+                    assert (await agent.send("hi")).text == "HI"
+                    return agent.dialect == "a2a-1.0-rest"
+
+                await until(is_back)
+                assert (await agent.stream("hi").result()).text == "HI"
+                assert agent.dialect == "a2a-1.0-rest"
 
 
 async def test_an_old_agent_is_found_out() -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpcore2
 import pytest
 from msgspec.structs import replace
 
@@ -20,6 +19,7 @@ from dragoman.client import ClientLimits
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import BadParams, PeerUnreachable
 from dragoman.security.outbound import guarded_http, socket_stream
+from dragoman.security.outbound.failures import ConnectError
 from dragoman.security.outbound.guarded_http import Rules, TypedHost
 
 PUBLIC, OTHER = "93.184.215.14", "93.184.215.15"
@@ -204,7 +204,7 @@ async def test_a_slow_address_does_not_hold_up_the_next(monkeypatch: pytest.Monk
     found = ["127.0.0.3", "127.0.0.2", "127.0.0.1"]
     stream = await socket_stream.connect_socket(found, port, seconds=60)
     await stream.aclose()
-    with pytest.raises(httpcore2.ConnectError):
+    with pytest.raises(ConnectError):
         await socket_stream.connect_socket(["127.0.0.3", "127.0.0.3"], port, seconds=60)
     server.close()
 

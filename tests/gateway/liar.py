@@ -11,6 +11,7 @@ from typing import Any
 from dragoman.net.http.asgi import Receive, Scope, Send, answer
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.settings import Limits
+from waiting import turns
 
 Script = Callable[[str, dict[str, Any]], AsyncIterator[Any]]
 """`script(method, params)`: what is answered. A dict is a result, bytes are sent as they are, an
@@ -72,7 +73,7 @@ class Liar:
         await send({**start, "headers": [(b"content-type", kind)]})
         left = asyncio.ensure_future(receive())  # the server does not tell `send`
         async for piece in self.script(body["method"], body.get("params", {})):
-            await asyncio.sleep(0)
+            await turns()
             if left.done():
                 return
             if isinstance(piece, Exception):

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from dragoman.gateway.health_checks import AT_ONCE, HealthChecks, health_checks
-from waiting import until
+from waiting import turns, until
 
 
 async def test_a_thousand_agents_need_one_task_and_few_checks_at_once() -> None:
@@ -17,7 +17,7 @@ async def test_a_thousand_agents_need_one_task_and_few_checks_at_once() -> None:
         nonlocal most, running
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0)
+        await turns()
         running -= 1
         done[number] += 1
         return 3600.0

@@ -1,8 +1,8 @@
 """The official SDKs and some frameworks, each in an environment of its own under `.peers/`.
 
-`python tests/interop/peers.py` builds what is missing and says where it is; with `--all` also the
-heavy ones, which only `make test-full` uses. Building twice is harmless: a stamp holds the pins an
-environment was built from, and a lock makes one builder wait for another.
+`PYTHONPATH=tests python -m interop.peers` builds what is missing and says where it is; with
+`--all` also the heavy ones, which only `make test-full` uses. Building twice is harmless: a stamp
+holds the pins an environment was built from, and a lock makes one builder wait for another.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import packages
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
@@ -95,18 +97,16 @@ def _venv_python(folder: Path) -> str:
 
 
 def _build_venv(folder: Path, pins: tuple[str, ...]) -> None:
-    # Our own pip serves them all, and what is imported is compiled then: a third of the time.
+    # What is imported is compiled then, which is less than everything.
     _install([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
-    pip = [sys.executable, "-m", "pip", "--python", _venv_python(folder), "install", "-q"]
-    _install([*pip, "--disable-pip-version-check", "--no-compile", *pins], folder)
+    packages.install(_venv_python(folder), *pins)
 
 
 def _build_alone(folder: Path, pins: tuple[str, ...]) -> None:
     """Installs the first of the pins without what it asks for, of which it needs only the rest of
     them here."""
     _build_venv(folder, pins[1:])
-    pip = [sys.executable, "-m", "pip", "--python", _venv_python(folder), "install", "-q"]
-    _install([*pip, "--disable-pip-version-check", "--no-compile", "--no-deps", pins[0]], folder)
+    packages.install(_venv_python(folder), "--no-deps", pins[0])
 
 
 def _start_python(folder: Path) -> list[str]:

@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import h11
-import httpcore2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.security.outbound.failures import RemoteProtocolError
 from dragoman.security.outbound.http1_response import LARGEST_HEAD, ResponseParser
 
 
@@ -151,7 +151,7 @@ def in_pieces(draw: st.DrawFn, data: bytes) -> list[bytes]:
 def compare(data: bytes, pieces: list[bytes], method: str) -> None:
     try:
         found = ours(pieces, method)
-    except httpcore2.RemoteProtocolError:
+    except RemoteProtocolError:
         return
     expected = theirs(data, method)
     assert found.status == expected.status
@@ -232,5 +232,5 @@ def test_responses_are_read_in_one_piece_and_byte_by_byte(
     ids=lambda data: data[:60].decode("latin-1"),
 )
 def test_broken_responses_are_refused(data: bytes) -> None:
-    with pytest.raises(httpcore2.RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError):
         ours([data] if data else [])

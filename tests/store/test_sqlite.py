@@ -166,7 +166,7 @@ async def test_one_change_too_large_disturbs_no_other(
 async def test_a_full_disk_is_said_to_all_and_nothing_is_half_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = "PRAGMA max_page_count = 40"
+    limit = "PRAGMA max_page_count = 60"
     monkeypatch.setattr(sqlite_store, "_SETUP", (*sqlite_store._SETUP, limit))
     async with _fixture(tmp_path) as fixture:
         acknowledged: list[str] = []

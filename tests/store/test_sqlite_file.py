@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from dragoman.store.codec import pack
 from dragoman.store.interface import Filter, Scope
 from dragoman.store.local.worker_thread import Job, Outcome, WorkerThread
 from dragoman.store.sqlite import database_file, migrations
+from dragoman.store.sqlite.statements import log_in
+from dragoman.store.writes import commit
 from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from engine.harness import until
@@ -373,6 +376,27 @@ async def test_a_file_of_layout_10_gives_what_it_hid_to_its_only_agent(
         assert (await fixture.store.row(hidden, "t-")).hidden is True
 
 
+async def test_an_event_is_found_in_a_long_log_as_in_a_short_one(tmp_path: Path) -> None:
+    steps: dict[str, int] = {}
+    async with _fixture(tmp_path) as fixture:
+        for name, count in (("short", 40), ("long", 4_000)):
+            row = await fixture.open_task(name)
+            landed = [
+                commit(partial(fixture.store.append, fixture.write(row.claim, WORKING)))
+                for _ in range(count)
+            ]
+            await asyncio.gather(*landed)
+            for after in (0, 7, count // 2, count - 3):
+                page = await fixture.store.read(ALICE, name, after, 2)
+                assert [entry.seq for entry in page.entries] == [after + 1, after + 2]
+            with closing(sqlite3.connect(tmp_path / "tasks.db")) as db:
+                db.set_progress_handler(lambda name=name: steps.update({name: steps[name] + 1}), 1)
+                steps[name] = 0
+                assert list(log_in(db, name, 9, 9))
+    # Each jump halves what is left: the log is a hundred times as long, the search a few times.
+    assert steps["long"] < 6 * steps["short"]
+
+
 async def test_a_file_of_layout_13_keeps_its_logs(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     connection = sqlite3.connect(path, isolation_level=None)
@@ -402,6 +426,23 @@ async def test_a_file_of_layout_13_keeps_its_logs(tmp_path: Path) -> None:
         found = await after.store.read(ALICE, "t2", len(logs["t2"]) - 1, 9)
         assert [entry.seq for entry in found.entries] == [4, 5]
         assert tuple(await after.log("t2"))[:-1] == logs["t2"]
+
+
+async def test_a_file_of_layout_16_gets_its_jumps(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrations.migrate(connection, str(path), migrations.scripts()[:16])
+    # Two logs of seven pieces each, which were written in turns.
+    for n in range(1, 15):
+        connection.execute("INSERT INTO piece VALUES (?, ?, ?, x'00')", (n, n, max(n - 2, 0)))
+    migrations.migrate(connection, str(path), migrations.scripts())
+    found = connection.execute("SELECT n, place, jump FROM piece ORDER BY n").fetchall()
+    connection.close()
+    targets = {1: 0, 2: 0, 3: 2, 4: 0, 5: 4, 6: 4, 7: 6}
+    assert found == [
+        (n, (n + 1) // 2, targets[(n + 1) // 2] and targets[(n + 1) // 2] * 2 - n % 2)
+        for n in range(1, 15)
+    ]
 
 
 async def test_a_file_of_layout_15_has_tasks_of_normal_priority(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import nats
@@ -28,18 +29,24 @@ class NatsBell(ConnectedBell):
 
     def __init__(self, url: str, subject: str) -> None:
         """`url` is `nats://host:4222` or `tls://host:4222`, with several hosts if there are
-        several; `?credentials=PATH` names a file of credentials. `subject` is the same for all
-        processes on one store, and no other's."""
+        several; `?credentials=PATH` names a file of credentials, and `?ca=PATH` the authority that
+        has signed the servers' certificates, if it is one of your own. `subject` is the same for
+        all processes on one store, and no other's."""
         super().__init__()
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query))
         self._credentials = given.pop("credentials", None)
+        ca = given.pop("ca", None)
         if given or parts.path not in ("", "/") or not parts.netloc:
             raise ConfigError("Write the bell as 'nats://host:4222', several hosts with commas.")
         login, at, hosts = parts.netloc.rpartition("@")
         scheme = "tls" if parts.scheme == "tls" else "nats"
         self._servers = [f"{scheme}://{login}{at}{host}" for host in hosts.split(",")]
-        self._tls = ssl.create_default_context() if scheme == "tls" else None
+        if ca and scheme != "tls":
+            raise ConfigError("The bell has a 'ca', so write it as 'tls://...'.")
+        if self._credentials and not Path(self._credentials).is_file():
+            raise ConfigError(f"There are no credentials for the bell in {self._credentials}.")
+        self._tls = _trusting(ca) if scheme == "tls" else None
         self._subject = subject
         self._client: Client | None = None
 
@@ -83,3 +90,10 @@ class NatsBell(ConnectedBell):
         client, self._client = self._client, None
         if client is not None and not client.is_closed:
             await client.close()
+
+
+def _trusting(ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"The bell's 'ca' {ca} cannot be read: {error}.") from error

@@ -7,13 +7,14 @@ because only the caller knows whether a repetition would do harm.
 
 A2A 0.3 §5.6.3: if the preferred interface fails, another one of the card is tried. A transport
 fails if nothing listens there, or if the server does not support the dialect. An error response of
-an agent is a response, not a failure of the transport.
+an agent is a response, not a failure of the transport. An interface that could not be reached is
+tried again after a while (`prefer_again`), so that a short outage does not decide for good.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
@@ -25,6 +26,7 @@ from dragoman.core.errors import (
     CallError,
     DragomanError,
     NotCancelable,
+    PeerUnreachable,
     TaskNotFound,
     Unsupported,
     VersionUnsupported,
@@ -63,7 +65,11 @@ class FailoverPeer:
         *,
         declared: bool = True,
     ) -> None:
+        self._by_preference = list(transports)
         self._transports = list(transports)
+        """The same in the order in which they are tried now."""
+        self._away: dict[Transport, float] = {}
+        """The transports that could not be reached, and when each is tried again."""
         self.limits = limits
         self.card = card
         self._declared = declared
@@ -184,13 +190,27 @@ class FailoverPeer:
 
     def transports(self) -> Iterator[Transport]:
         """Yields the transports in the order in which to try them."""
+        if self._away:
+            now = monotonic()
+            self._away = {each: until for each, until in self._away.items() if until > now}
+            self._order()
         return iter(tuple(self._transports))
 
-    def prefer(self, transport: Transport, why: DragomanError) -> None:
-        """Makes a transport the preferred one after others failed, unless the others only lack this
-        one operation."""
-        if not isinstance(why, Unsupported) or isinstance(why, VersionUnsupported):
-            self._transports.sort(key=lambda each: each is not transport)
+    def prefer(self, transport: Transport, failed: Mapping[Transport, DragomanError]) -> None:
+        """Makes a transport the preferred one after others failed: for a while if they could not be
+        reached, and for good if the agent does not serve them. Those that only lack this one
+        operation keep their place."""
+        self._away.pop(transport, None)
+        for each, why in failed.items():
+            if isinstance(why, PeerUnreachable):
+                self._away[each] = monotonic() + self.limits.prefer_again
+            elif not isinstance(why, Unsupported) or isinstance(why, VersionUnsupported):
+                self._by_preference.remove(each)
+                self._by_preference.append(each)
+        self._order()
+
+    def _order(self) -> None:
+        self._transports = sorted(self._by_preference, key=lambda each: each in self._away)
 
     def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
         """Returns a stream that survives broken connections, with its state."""

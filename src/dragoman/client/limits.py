@@ -29,6 +29,9 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     """The delay before the first retry; it doubles each time, with jitter."""
     backoff_most: float = 10.0
     """The longest delay before a retry, also if the agent sends Retry-After."""
+    prefer_again: float = 30.0
+    """The time after which a preferred interface that could not be reached is tried again, while
+    another one is in use."""
     poll: float = 0.5
     """The time between two polls of a task at an agent without streams; it grows tenfold."""
     connections: int = 1000

@@ -10,7 +10,7 @@ whether the fetched task already contains it. If the agent has no subscriptions,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from time import monotonic
 from typing import Any, Protocol, TypeVar, cast
@@ -69,7 +69,7 @@ class Ways(Protocol):
     def transports(self) -> Iterable[Way]:
         """Yields the transports, the preferred one first."""
 
-    def prefer(self, transport: Any, why: DragomanError) -> None:
+    def prefer(self, transport: Any, failed: Mapping[Any, DragomanError]) -> None:
         """Makes this transport the preferred one, after those before it failed."""
 
     def names(self, op: Operation[Any]) -> bool:
@@ -274,20 +274,19 @@ class ResumableStream:
 
 async def first_usable(ways: Ways, op: Operation[Any], attempt: Callable[[Any], Awaitable[T]]) -> T:
     """Returns the result of the first transport that works, which is preferred from then on."""
-    why: DragomanError | None = None
+    failed: dict[Any, DragomanError] = {}
     for transport in ways.transports():
         try:
             value = await attempt(transport)
         except DragomanError as exc:
             if not interface_unusable(exc, op):
                 raise
-            why = why or exc
+            failed[transport] = exc
         else:
-            if why is not None:
-                ways.prefer(transport, why)
+            if failed:
+                ways.prefer(transport, failed)
             return value
-    assert why is not None  # noqa: S101  there is at least one transport
-    raise why
+    raise next(iter(failed.values()))  # there is at least one transport
 
 
 def first_connection(ways: Ways, op: Streamed, ctx: Context) -> Awaitable[Begun]:

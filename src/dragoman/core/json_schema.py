@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 
 from .errors import BadParams
@@ -40,6 +39,8 @@ def check(schema: Json) -> None:
 
 @lru_cache(256)
 def _validator(schema: bytes) -> Any:
+    import jsonschema_rs  # three megabytes, which agents without schemas need not carry
+
     try:
         return jsonschema_rs.validator_for(
             msgspec.json.decode(schema),

@@ -8,7 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 
 from dragoman.core.errors import BadParams, PeerRefused, TooLarge, Unauthenticated
-from dragoman.security.outbound.guarded_http import GuardedHttp, HttpStream, Rules, Unreachable
+from dragoman.security.outbound.guarded_http import (
+    ALL_PORTS,
+    GuardedHttp,
+    HttpStream,
+    Rules,
+    Unreachable,
+)
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes so far, and the total if it is known."""
@@ -16,7 +22,6 @@ CONNECT, IDLE = 10.0, 30.0
 """The seconds in which a connection must be open, and the longest silence in seconds after that."""
 SHOWN = 200
 """The number of characters of an address that an error quotes."""
-ALL_PORTS = tuple(range(1, 65536))
 
 
 class Downloader:

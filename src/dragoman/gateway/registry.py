@@ -20,11 +20,10 @@ from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
-from dragoman.engine.circuit_breaker import BreakerState
 from dragoman.store.clock import Clock, wall_clock
 from dragoman.store.registry import AgentHealth, RegistryEntry, RegistryStore, Source, owns
 
-from .upstream_agent import UpstreamAgent
+from .agent_health import health_of, last_seen
 
 log = Logger("registry")
 
@@ -283,25 +282,6 @@ class Registry:
         """Returns what the lists tell of an agent beside its card."""
         entry = self.entries.get(name)
         return told(entry, self._clock()) if entry is not None else {"source": Source.FILE.value}
-
-
-def health_of(agent: object) -> AgentHealth:
-    """Returns how an agent elsewhere is, by what its calls and health checks told; an agent in this
-    process is up."""
-    if not isinstance(agent, UpstreamAgent):
-        return AgentHealth.UP
-    pool = agent.pool
-    if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
-        return AgentHealth.DOWN
-    return AgentHealth.UP if agent.dialect else AgentHealth.UNKNOWN
-
-
-def last_seen(agent: object) -> int | None:
-    """Returns when an agent elsewhere answered last, in milliseconds; None for an agent in this
-    process."""
-    if not isinstance(agent, UpstreamAgent):
-        return None
-    return int(max(each.seen_at for each in agent.pool.addresses) * 1000)
 
 
 def told(entry: RegistryEntry, now: int) -> dict[str, Json]:

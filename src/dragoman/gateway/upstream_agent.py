@@ -30,11 +30,14 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.operations import CancelTask, GetExtendedCard, Invoke
 from dragoman.core.peer import ANYONE, Context
+from dragoman.engine.circuit_breaker import BreakerState
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileForm
 from dragoman.relay import Relay, RelayedTask
 from dragoman.relay.known_ids import KnownIds
+from dragoman.store.registry import AgentHealth
 
+from .agent_health import HasHealth
 from .cards import changes, relayed
 from .service import UpstreamService
 from .token_exchange import ActingFor, TokenExchange
@@ -49,7 +52,7 @@ MOST_ATTEMPTS = 1000
 """A run that starts again follows the same task, so it may do so often."""
 
 
-class UpstreamAgent(Agent):
+class UpstreamAgent(Agent, HasHealth):
     """An agent elsewhere, served as one of ours."""
 
     def __init__(
@@ -96,6 +99,19 @@ class UpstreamAgent(Agent):
             max_attempts=MOST_ATTEMPTS,
             timeout=timeout,
         )(self._relay)
+
+    @property
+    def health(self) -> AgentHealth:
+        """How the agent is, by what its calls and health checks told."""
+        pool = self.pool
+        if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
+            return AgentHealth.DOWN
+        return AgentHealth.UP if self.dialect else AgentHealth.UNKNOWN
+
+    @property
+    def last_seen(self) -> int:
+        """When one of its addresses answered last, in milliseconds."""
+        return int(max(each.seen_at for each in self.pool.addresses) * 1000)
 
     async def _relay(self, turn: Turn) -> None:
         await Relay(turn, RemoteUpstream(self, turn)).run()

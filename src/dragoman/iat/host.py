@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 from uuid import uuid4
@@ -39,7 +39,8 @@ from dragoman.relay import Relay
 from dragoman.security.iat import PROVED
 from dragoman.workspace import WISH
 
-from .sub_agent import AddressTransport, AgentTransport, Dial, KnownAgent, SubAgent
+from .host_role import HostRole
+from .sub_agent import AddressTransport, AgentTransport, KnownAgent, SubAgent
 from .tools import HostTool, tool_of
 from .upstream import PREFIX, SubAgentUpstream, stop_task
 
@@ -58,7 +59,7 @@ GREETING = 15.0
 _ADDRESS = re.compile(r"(?:([^\s=/:?#]+)=)?(https?://[^\s/?#]\S*)")
 
 
-class Host(Agent):
+class Host(Agent, HostRole):
     """An agent that has sub-agents, offers them tools, and delegates `execute` to them."""
 
     def __init__(
@@ -86,20 +87,11 @@ class Host(Agent):
         self.approval_expires = approval_expires
         """Seconds after which an unanswered approval counts as a denial."""
         self.workspace_root = workspace_root
-        """The folder to which sub-agents are confined. A caller may narrow it further."""
         self.tools: dict[str, HostTool] = {}
         self.agents: dict[str, SubAgent] = {}
-        self.dial: Dial | None = None
-        """Creates the transport to a sub-agent at an address; set by the server."""
-        self.peer: Peer | None = None
-        """The engine that runs the host's tasks; set by the server."""
-        self.sessions: Callable[[str], Awaitable[Collection[object]]] = _none
-        """Returns the sessions of a registered agent of this name; set by the server."""
+        self.sessions = _none
         self.news: Callable[[SubAgent], None] = lambda sub: None
         """Called with every sub-agent that connects (`online`) or disconnects."""
-        self.stopping = False
-        """Whether the host is stopping, so that sub-agents are disconnected by us; set by the
-        server."""
         self._arrived = asyncio.Event()
         self._pulses: set[asyncio.Task[None]] = set()
         self._connecting: set[asyncio.Task[None]] = set()

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -41,10 +42,12 @@ from dragoman.settings import Settings
 from dragoman.store.sessions import SessionStore
 from dragoman.workspace import granted
 
-from .host import Host
-from .registration import Registration
-from .transports import http_transport
-from .workspace_guard import WorkspaceLimitedPeer
+from .host_role import HostRole
+
+if TYPE_CHECKING:
+    from dragoman.client.transports.http_transport import HttpTransport
+
+    from .registration import Registration
 
 PROTOCOL = "iat/1"
 LINGER = 1.0
@@ -125,9 +128,12 @@ class IatService(Service):
         """Our registration with a host, if there is one."""
         self._registering: asyncio.Task[None] | None = None
         secret = read_secret(settings.iat.secret, "iat.secret") if settings.iat.secret else ""
-        if isinstance(self.agent, Host):
+        if isinstance(self.agent, HostRole):
             self._serve_host(self.agent, secret, allow_private=settings.server.allow_private)
         if settings.iat.host:
+            from .registration import Registration
+            from .workspace_guard import WorkspaceLimitedPeer
+
             url = server.mount_point.url
             registration = Registration(self, settings.iat.host, secret, url)
             self.registration = registration
@@ -136,15 +142,23 @@ class IatService(Service):
                     server.peer, self.workspace, lambda: registration.root
                 )
 
-    def _serve_host(self, host: Host, secret: str, *, allow_private: bool) -> None:
+    def _serve_host(self, host: HostRole, secret: str, *, allow_private: bool) -> None:
         host.peer, self.joined = self.server.peer, host.joined
         self.check_claim, host.sessions = host.check_claim, self.guard.sessions.list_valid
-        host.dial = lambda url, to="", *, typed=False, signs=False: http_transport(
-            *(url, self.me, to),
-            secret=secret if signs else "",
-            typed=typed,
-            allow_private=allow_private,
-        )
+
+        def dial(
+            url: str, to: str = "", *, typed: bool = False, signs: bool = False
+        ) -> HttpTransport:
+            from .transports import http_transport
+
+            return http_transport(
+                *(url, self.me, to),
+                secret=secret if signs else "",
+                typed=typed,
+                allow_private=allow_private,
+            )
+
+        host.dial = dial
 
     # Conversations
 
@@ -302,12 +316,12 @@ class IatService(Service):
         """Registers with the host, or connects to the sub-agents whose addresses are configured."""
         if self.registration is not None:
             self._registering = asyncio.get_running_loop().create_task(self.registration.run())
-        if isinstance(self.agent, Host):
+        if isinstance(self.agent, HostRole):
             self.agent.connect_agents()
 
     async def drain(self) -> None:
         """Leaves the host."""
-        if isinstance(self.agent, Host):
+        if isinstance(self.agent, HostRole):
             self.agent.stopping = True
         if self._registering is not None:
             self._registering.cancel()
@@ -315,7 +329,7 @@ class IatService(Service):
 
     async def stop(self) -> None:
         """Disconnects all sub-agents. Their work was still relayed while the engine stopped."""
-        if isinstance(self.agent, Host):
+        if isinstance(self.agent, HostRole):
             await self.agent.close()
 
 
@@ -347,7 +361,7 @@ def _bare(caller: Context) -> Context:
 def _told_root(agent: Agent, settings: Settings) -> str:
     """Returns the folder that we name to IAT peers in our introduction: the one in which our agent
     works, or the one to which a host confines its sub-agents."""
-    if isinstance(agent, Host):
+    if isinstance(agent, HostRole):
         return agent.workspace_root
     space = granted(settings.workspace, agent.workspace)
     return str(Path(space.root).absolute()) if space is not None else ""

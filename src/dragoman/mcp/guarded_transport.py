@@ -10,6 +10,7 @@ import httpx2
 
 from dragoman.core.errors import DragomanError
 from dragoman.security.outbound.guarded_http import (
+    ALL_PORTS,
     GuardedHttp,
     HttpStream,
     Rules,
@@ -17,7 +18,6 @@ from dragoman.security.outbound.guarded_http import (
     Unreachable,
 )
 
-ALL_PORTS = tuple(range(1, 65536))
 OURS = frozenset(("host", "content-length", "accept-encoding", "connection"))
 """Headers that the guarded client writes itself, or that it cannot undo."""
 CONNECT = 15.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
@@ -18,8 +19,10 @@ from .agent_mount import AgentMount, Shared
 from .agent_names import Naming, check_naming, checked
 from .engines import EnginePool, replace_agent
 from .registry.agent_index import AgentIndex
-from .registry.registration import RegistrationEndpoints
 from .services.factories import GRACE, ServedPeer
+
+if TYPE_CHECKING:
+    from .registry.registration import RegistrationEndpoints
 
 
 class AgentRouter(Router):

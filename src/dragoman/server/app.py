@@ -10,7 +10,6 @@ from dragoman.agent import Agent
 from dragoman.core.model import Json
 from dragoman.files import FileDoor
 from dragoman.files.signed_urls import FILES
-from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of, last_seen
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler, Receive, Scope, Send, answer
 from dragoman.net.http.cors import CrossOrigin
@@ -36,8 +35,6 @@ from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for
 from .process.heap_trimmer import HeapTrimmer
 from .registry.agent_index import AgentIndex
-from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
-from .registry.skill_mounts import SkillMounts
 from .running_peers import stop_together
 from .services.factories import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
@@ -45,7 +42,11 @@ from .workers import current_worker
 from .workers.siblings import Siblings
 
 if TYPE_CHECKING:
+    from dragoman.gateway.registry import Factory, Registry
     from dragoman.store import Store
+
+    from .registry.registration import RegistrationEndpoints
+    from .registry.skill_mounts import SkillMounts
 
 __all__ = ["App", "engine_for", "engines_for"]
 
@@ -173,12 +174,17 @@ class App(AgentRouter):
             self.listed = AgentList(self.mounts, self.index, access)
             routes |= self.listed.routes()
             if registers is not None and pool is not None:
+                from dragoman.gateway.registry import Registry
+
+                from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
+
                 self.registry = Registry(pool.store.registry, self, registers)
                 self.listed.about = self._about
                 self._is_online = self.registry.is_online
                 self._registration = RegistrationEndpoints(
                     self.registry, access, self.server, settings
                 )
+                patterns[PATTERN] = is_entry
                 for path, methods in self._registration.routes().items():
                     routes[path] = {**routes.get(path, {}), **methods}
                 from .services.iat_host import host_service
@@ -193,14 +199,12 @@ class App(AgentRouter):
                 if links is not None:
                     shared.services.append(links)
                     if self.registry is None:
-                        self.listed.about = links.agents.dial_ins.about
-                        self._is_online = links.agents.dial_ins.is_online
+                        self.listed.about = links.about
+                        self._is_online = links.is_online
                 self._add_rooms(pool.store)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)
-            if self.registry is not None:
-                patterns[PATTERN] = is_entry
         else:
             from dragoman.engine import Engine
 
@@ -212,7 +216,7 @@ class App(AgentRouter):
                 if links is not None:
                     shared.services.append(links)
                     self.listed = AgentList(self.mounts, self.index, only.access, empty=False)
-                    self.listed.about = links.agents.dial_ins.about
+                    self.listed.about = links.about
                     routes |= {**links.routes(), **self.listed.routes()}
                 self._add_rooms(only.peer.store)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
@@ -225,6 +229,8 @@ class App(AgentRouter):
         self.everywhere_below = (f"{FILES}/",)
         self.skills: SkillMounts | None = None
         if self.several:
+            from .registry.skill_mounts import SkillMounts
+
             self.skills = SkillMounts(self.mounts, self.index, shared, self.base, self._is_online)
             self.by_skill = self.skills.find
         self.by_body = TenantEndpoint(self, self.server, self._tenants)
@@ -246,6 +252,9 @@ class App(AgentRouter):
 
     def _about(self, name: str) -> Mapping[str, Json]:
         """Returns what the registry knows about an agent, and its current health."""
+        from dragoman.gateway.agent_health import health_of, last_seen
+        from dragoman.gateway.registry import OFFLINE_NAME
+
         assert self.registry is not None  # noqa: S101  only then it is asked
         known, mount = self.registry.about(name), self.mounts.get(name)
         if mount is None or known.get("health") == OFFLINE_NAME:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dragoman import settings as config
 from dragoman.agent import Agent
-from dragoman.gateway.registry import Factory
 from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
@@ -29,6 +28,7 @@ from .services.factories import LINGER
 from .workers import current_worker, settings_of_worker, supervise
 
 if TYPE_CHECKING:
+    from dragoman.gateway.registry import Factory
     from dragoman.net.http.granian_server import GranianServer
 
 

@@ -6,9 +6,11 @@ import base64
 import hashlib
 import hmac
 import os
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _MARK = "sealed.1."
 _NONCE = 12
@@ -25,7 +27,14 @@ class Seal:
     store can therefore not have it opened in another place."""
 
     def __init__(self, secret: bytes, purpose: str) -> None:
-        self._cipher = AESGCM(hmac.digest(secret, purpose.encode(), hashlib.sha256))
+        self._key = hmac.digest(secret, purpose.encode(), hashlib.sha256)
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        # Imported with the first secret: it takes six megabytes, and most servers never have one.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(self._key)
 
     def seal(self, secret: bytes, *place: str) -> str:
         """Returns the secret in a form that may be stored."""
@@ -37,6 +46,8 @@ class Seal:
     def open(self, sealed: str, *place: str) -> bytes:
         """Returns the secret. Raises `Unopened` if it was sealed with another key or for another
         place."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             box = base64.b64decode(sealed.removeprefix(_MARK), validate=True)
             return self._cipher.decrypt(box[:_NONCE], box[_NONCE:], _bound(place))

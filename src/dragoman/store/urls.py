@@ -1,22 +1,23 @@
 """Finds the store for a URL.
 
 Another package adds a scheme with an entry point of the group `dragoman.stores`. Its name is the
-scheme, and its value is a callable that takes the URL and the clock and returns a `Store`.
+scheme, and its value is a callable that takes the URL and the clock and returns a `Store`. A store
+is imported when its scheme is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dragoman.core.errors import ConfigError
 
 from .clock import Clock, wall_clock
-from .file.store import FileStore
 from .interface import Store
-from .memory.store import MemoryStore
-from .sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 GROUP = "dragoman.stores"
 
@@ -34,7 +35,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     if make is None and colon:
         make = _foreign(scheme)
     if make is None:
-        known = sorted({*_OWN, *(point.name for point in entry_points(group=GROUP))})
+        known = sorted({*_OWN, *(point.name for point in _entry_points())})
         # Only the scheme is named: the rest of a URL may hold a password.
         raise ConfigError(
             f"There is no store for '{scheme}:'. Known schemes: {', '.join(known)}.", scheme=scheme
@@ -43,15 +44,23 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
 
 
 def _foreign(scheme: str) -> Maker | None:
-    for point in entry_points(group=GROUP, name=scheme):
+    for point in _entry_points().select(name=scheme):
         make: Maker = point.load()
         return make
     return None
 
 
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # slow to import
+
+    return entry_points(group=GROUP)
+
+
 def _memory(url: str, clock: Clock) -> Store:
     if url != "memory:":
         raise ConfigError(f"A store in memory has no path: write 'memory:', not {url!r}.")
+    from .memory.store import MemoryStore
+
     return MemoryStore(clock)
 
 
@@ -61,6 +70,8 @@ def _sqlite(url: str, clock: Clock) -> Store:
         raise ConfigError(
             f"Write 'sqlite:///file.db', or four slashes for an absolute path, not {url!r}."
         )
+    from .sqlite.store import SqliteStore
+
     return SqliteStore(Path(path), clock)
 
 
@@ -72,6 +83,8 @@ def _file(url: str, clock: Clock) -> Store:
         raise ConfigError(
             f"Write 'file:folder', or 'file:///folder' for an absolute path, not {url!r}."
         )
+    from .file.store import FileStore
+
     return FileStore(Path(path), clock)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.core.errors import PeerRefused, PeerUnreachable, TooLarge, Unsupported
 from dragoman.net.chat import Channel, ChatMessage, Cursor, MemoryCursor
-from waiting import LIMIT, until
+from waiting import LIMIT, turns, until
 
 SAID = '[A2A:task id=t-1 skill=plan]\nThree days in 京都 🏯.\n\n  "quotes", `code`\n@someone: #!'
 """A text of several lines, as agents send it."""
@@ -283,7 +283,7 @@ class ChannelContract:
             ear = Ear(ann)
             async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group:
                 group.create_task(ear.run())
-                await asyncio.sleep(0)
+                await turns()
                 await ann.close()
             await ann.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -12,6 +11,7 @@ from urllib.parse import quote
 from aiohttp import WSMsgType, web
 
 from net.chat.web_service import WebService
+from waiting import turns
 
 GUILD, TEAM, MOST = 900, 901, 2000
 EPOCH = 1420070400000
@@ -211,7 +211,7 @@ class DiscordService(WebService):
         for socket in [*self.sockets]:
             self.sockets.pop(socket)
             await socket.close(code=1001)
-        await asyncio.sleep(0)
+        await turns()
 
 
 def user(id: int, name: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from dragoman.core.errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from dragoman.security.outbound.failures import explained, was_sent
 from dragoman.security.outbound.guarded_http import (
+    ALL_PORTS,
     GuardedHttp,
     Resolve,
     Rules,
@@ -37,7 +38,6 @@ from ..limits import ClientLimits
 
 TRY = 2.0
 """The seconds for which one of several addresses of a name is tried."""
-ALL_PORTS = tuple(range(1, 65536))
 
 
 class Address(NamedTuple):

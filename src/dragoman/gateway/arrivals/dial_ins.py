@@ -17,7 +17,8 @@ from dragoman.settings import UpstreamLimits
 from dragoman.store.clock import wall_clock
 from dragoman.store.registry import Source
 
-from ..registry import OFFLINE_NAME, Mounts, Registry, health_of, last_seen
+from ..agent_health import health_of, last_seen
+from ..registry import OFFLINE_NAME, Mounts, Registry
 from ..upstream_agent import UpstreamAgent
 from ..upstream_connections import ConnectedAgent
 from ..upstream_pool import RETRY_AFTER, UpstreamPool

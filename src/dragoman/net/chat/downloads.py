@@ -5,11 +5,16 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from dragoman.core.errors import DragomanError, PeerRefused, PeerUnreachable, TooLarge
-from dragoman.security.outbound.guarded_http import GuardedHttp, Rules, TypedHost, Unreachable
+from dragoman.security.outbound.guarded_http import (
+    ALL_PORTS,
+    GuardedHttp,
+    Rules,
+    TypedHost,
+    Unreachable,
+)
 
 SECONDS = 120.0
 """The time that one download may take."""
-_PORTS = tuple(range(1, 65536))
 
 
 class ChatDownloads:
@@ -17,7 +22,7 @@ class ChatDownloads:
     messages may name."""
 
     def __init__(self, service: str) -> None:
-        rules = Rules(ports=_PORTS)
+        rules = Rules(ports=ALL_PORTS)
         host = (urlsplit(service).hostname or "").lower()
         self._http = GuardedHttp(rules, typed=TypedHost(host, rules))
 

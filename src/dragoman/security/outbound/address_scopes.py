@@ -7,7 +7,7 @@ it (DESIGN §5.10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from ipaddress import (
     IPv4Address,
@@ -27,6 +27,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 OPEN_PORTS = (80, 443, 8080, 8443)
+ALL_PORTS = range(1, 65536)
 """The ports of web servers. Other ports are allowed only by setting, or when private addresses are
 allowed: mail servers and databases have been attacked through webhooks before."""
 
@@ -75,7 +76,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """The only hosts that may be called, if any are given: a name, or `.example.com` for all names
     under it."""
-    ports: tuple[int, ...] = OPEN_PORTS
+    ports: Collection[int] = OPEN_PORTS
 
 
 class Unreachable(Exception):

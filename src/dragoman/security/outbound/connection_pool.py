@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpcore2
-
+from .failures import PoolTimeout, ReadError
 from .http1 import Http1Connection, OutgoingRequest
 from .socket_stream import SocketStream
 from .target import Target
+
+if TYPE_CHECKING:
+    from .http2 import Http2Connection
 
 KEEP = 15.0
 """The seconds for which an unused connection is kept."""
@@ -61,8 +63,8 @@ class ConnectionPool:
         self._kept = self._in_use = 0
         self._sweeping: asyncio.TimerHandle | None = None
         self._opening = asyncio.Lock()
-        self._shared: tuple[httpcore2.AsyncHTTP2Connection, SocketStream] | None = None
-        self._retired: list[httpcore2.AsyncHTTP2Connection] = []
+        self._shared: Http2Connection | None = None
+        self._retired: list[Http2Connection] = []
 
     @property
     def multiplexes(self) -> bool:
@@ -71,14 +73,8 @@ class ConnectionPool:
 
     async def begin(self, request: OutgoingRequest) -> HttpResponse:
         """Sends a request, and returns the response as soon as its headers are there."""
-        while self._http2:
-            shared = await self._multiplexed(request)
-            if shared is None:
-                break
-            try:
-                return await _Http2Response.begin(shared, request)
-            except httpcore2.ConnectionNotAvailable:
-                continue  # it ended in between, and nothing was processed
+        if self._http2 and (response := await self._begin_multiplexed(request)) is not None:
+            return response
         await _acquire(self._permits, request.connect)
         self._in_use += 1
         connection: Http1Connection | None = None
@@ -100,12 +96,12 @@ class ConnectionPool:
         opened, self._open = self._open, set()
         multiplexed, self._retired = self._retired, []
         if self._shared is not None:
-            multiplexed.append(self._shared[0])
+            multiplexed.append(self._shared)
             self._shared = None
         for connection in opened:
             await connection.stream.aclose()
         for each in multiplexed:
-            await each.aclose()
+            await each.close()
 
     # HTTP/1.1: each exchange has a connection of its own.
 
@@ -173,24 +169,35 @@ class ConnectionPool:
 
     # HTTP/2: all exchanges share one connection.
 
-    async def _multiplexed(self, request: OutgoingRequest) -> httpcore2.AsyncHTTP2Connection | None:
+    async def _begin_multiplexed(self, request: OutgoingRequest) -> HttpResponse | None:
+        """Sends a request over the shared connection; None if the server speaks HTTP/1.1 only."""
+        while (shared := await self._multiplexed(request)) is not None:
+            from .http2 import Retired
+
+            try:
+                return await shared.begin(request)
+            except Retired:
+                continue  # it ended in between, and nothing was processed
+        return None
+
+    async def _multiplexed(self, request: OutgoingRequest) -> Http2Connection | None:
         """Returns the shared connection; None if the server speaks HTTP/1.1 only."""
         await _acquire(self._opening, request.connect)
         try:
             shared = self._shared
             if shared is not None:
-                connection, stream = shared
-                if stream.is_open and connection.is_available() and not connection.has_expired():
-                    return connection
+                if shared.is_usable():
+                    return shared
                 await self._retire()
             if not self._http2:  # that was found out while we waited
                 return None
             stream = await self._connect(request.target, request.connect)
             tls = stream.get_extra_info("ssl_object")
             if not self._http1 or (tls is not None and tls.selected_alpn_protocol() == "h2"):
-                connection = httpcore2.AsyncHTTP2Connection(_url(request).origin, stream, KEEP)
-                self._shared = connection, stream
-                return connection
+                from .http2 import Http2Connection
+
+                self._shared = Http2Connection(request, stream, KEEP)
+                return self._shared
             self._http2 = False
             self._keep(self._opened(stream, request.target.origin))
             return None
@@ -200,12 +207,12 @@ class ConnectionPool:
     async def _retire(self) -> None:
         """Puts the shared connection out of use; responses that still arrive over it may end."""
         if self._shared is not None:
-            self._retired.append(self._shared[0])
+            self._retired.append(self._shared)
             self._shared = None
         for each in [*self._retired]:
-            if each.is_idle() or each.is_closed():
+            if each.is_over():
                 self._retired.remove(each)
-                await each.aclose()
+                await each.close()
 
 
 async def _acquire(lock: asyncio.Lock | asyncio.Semaphore, seconds: float | None) -> None:
@@ -216,7 +223,7 @@ async def _acquire(lock: asyncio.Lock | asyncio.Semaphore, seconds: float | None
         async with asyncio.timeout(seconds):
             await lock.acquire()
     except TimeoutError:
-        raise httpcore2.PoolTimeout from None
+        raise PoolTimeout from None
 
 
 def _is_stale(connection: Http1Connection) -> bool:
@@ -237,54 +244,10 @@ class _Http1Response:
 
     async def read(self) -> bytes:
         if self._connection is None:
-            raise httpcore2.ReadError("The response is closed")
+            raise ReadError("The response is closed")
         return await self._connection.read()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._release(connection)
-
-
-class _Http2Response:
-    def __init__(self, response: httpcore2.Response) -> None:
-        self.status = response.status
-        self.headers = {
-            k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers
-        }
-        self._response = response
-        self._chunks: AsyncGenerator[bytes, None] = response.aiter_stream()
-
-    @classmethod
-    async def begin(
-        cls, connection: httpcore2.AsyncHTTP2Connection, request: OutgoingRequest
-    ) -> _Http2Response:
-        times = {"read": request.idle, "write": request.idle}
-        sent = httpcore2.Request(
-            request.method,
-            _url(request),
-            headers=request.fields,
-            content=request.body,
-            extensions={"timeout": times},
-        )
-        return cls(await connection.handle_async_request(sent))
-
-    async def read(self) -> bytes:
-        while (chunk := await anext(self._chunks, None)) is not None:
-            if chunk:
-                return chunk
-        return b""
-
-    async def close(self) -> None:
-        await self._chunks.aclose()
-        await self._response.aclose()
-
-
-def _url(request: OutgoingRequest) -> httpcore2.URL:
-    target = request.target
-    return httpcore2.URL(
-        scheme=target.scheme.encode(),
-        host=target.host.encode(),
-        port=target.port,
-        target=request.path.encode(),
-    )

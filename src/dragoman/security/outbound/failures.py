@@ -3,26 +3,61 @@ address."""
 
 from __future__ import annotations
 
-import httpcore2
-
 from .address_scopes import Unreachable
 
-FAILURES = (
-    *(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException),
-    *(httpcore2.UnsupportedProtocol, OSError),
-)
-"""The exceptions of a connection. This module is the border: no other module knows the errors of
-httpcore2."""
-NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
+
+class ConnectionFailed(Exception):
+    """A connection could not be opened, or did not carry an exchange to its end."""
+
+
+class ConnectError(ConnectionFailed):
+    """The connection was refused, or its TLS failed."""
+
+
+class ReadError(ConnectionFailed):
+    """The connection was lost."""
+
+
+class LocalProtocolError(ConnectionFailed):
+    """The request is not one that HTTP can carry."""
+
+
+class RemoteProtocolError(ConnectionFailed):
+    """The response is not one of HTTP."""
+
+
+class ConnectionTimeout(ConnectionFailed):
+    """Something took too long."""
+
+
+class ConnectTimeout(ConnectionTimeout):
+    """The connection was not open in time."""
+
+
+class PoolTimeout(ConnectionTimeout):
+    """No connection became free in time."""
+
+
+class ReadTimeout(ConnectionTimeout):
+    """The other side was silent for too long."""
+
+
+class WriteTimeout(ConnectionTimeout):
+    """The other side did not take what was sent."""
+
+
+FAILURES = (ConnectionFailed, OSError)
+"""The exceptions of a connection."""
+NOT_SENT = (ConnectError, ConnectTimeout, PoolTimeout)
 """Failures before anything was sent."""
-_SLOW = (TimeoutError, httpcore2.TimeoutException)
+_SLOW = (TimeoutError, ConnectionTimeout)
 
 
 def unreachable(exc: Exception) -> Unreachable:
     """Returns our own error for a failed connection."""
     if isinstance(exc, _SLOW):
         found = Unreachable("timeout")
-    elif isinstance(exc, httpcore2.ConnectError):
+    elif isinstance(exc, ConnectError):
         found = Unreachable("no connection")
     else:
         found = Unreachable("broken connection")
@@ -54,7 +89,7 @@ def explained(exc: Exception, origin: str, name: str = "") -> str:
             f"{who} has a certificate that cannot be verified: {why}. "
             "Trust its authority with --ca FILE, or ca= in Python."
         )
-    if "[SSL" in said and isinstance(exc, httpcore2.ConnectError):
+    if "[SSL" in said and isinstance(exc, ConnectError):
         why = said.partition("] ")[2].partition(" (_ssl")[0] or said
         return f"{who} does not speak TLS as we do ({why}). Perhaps it is http://{host}"
     if isinstance(exc, NOT_SENT):
@@ -72,7 +107,7 @@ def _why_no_connection(exc: BaseException) -> str:
         if isinstance(cause, ConnectionRefusedError):
             return "nobody listens there"
         cause = cause.__cause__ or cause.__context__
-    if isinstance(exc, httpcore2.TimeoutException):
+    if isinstance(exc, ConnectionTimeout):
         return "there was no connection in time"
     return str(exc) or type(exc).__name__
 

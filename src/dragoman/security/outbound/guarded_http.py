@@ -21,12 +21,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-import httpcore2
 from msgspec import Struct
 
 from dragoman.core.errors import BadParams
 
-from .address_scopes import Rules, TypedHost, Unreachable, checked, literal
+from .address_scopes import ALL_PORTS, Rules, TypedHost, Unreachable, checked, literal
 from .connection_pool import ConnectionPool, HttpResponse
 from .failures import FAILURES, unreachable
 from .http1 import OutgoingRequest
@@ -35,6 +34,7 @@ from .socket_stream import SocketStream, connect_socket
 from .target import Target, parse
 
 __all__ = [
+    "ALL_PORTS",
     "GuardedHttp",
     "GuardedReply",
     "HttpStream",
@@ -260,7 +260,7 @@ class GuardedHttp:
         if self._tls is not None:
             tls = self._tls(target.origin)
         else:
-            tls = self._own_tls = self._own_tls or httpcore2.default_ssl_context()
+            tls = self._own_tls = self._own_tls or _default_tls()
         tls.set_alpn_protocols(["h2", "http/1.1"] if self._http2 else ["http/1.1"])
         return await connect_socket(found, target.port, seconds=seconds, tls=tls, name=target.host)
 
@@ -270,6 +270,12 @@ class GuardedHttp:
         self._pools.clear()
         for pool in pools:
             await pool.close()
+
+
+def _default_tls() -> ssl.SSLContext:
+    import httpcore2  # slow to import
+
+    return httpcore2.default_ssl_context()
 
 
 def _request(

@@ -6,8 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-import httpcore2
-
+from .failures import LocalProtocolError
 from .http1_response import ResponseParser
 from .socket_stream import SocketStream
 from .target import Target
@@ -80,9 +79,7 @@ def _head(request: OutgoingRequest) -> bytes:
     ends = head.translate(None, _WITHIN_LINES)
     is_clean = ends == b"\r\n" * (len(fields) + 2) and _FIRST_LINE.fullmatch(line)
     if not is_clean or not all(_is_name(name) for name, _ in fields):
-        raise httpcore2.LocalProtocolError(
-            "The request holds characters that HTTP has no place for"
-        )
+        raise LocalProtocolError("The request holds characters that HTTP has no place for")
     return head
 
 

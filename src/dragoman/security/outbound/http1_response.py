@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-import httpcore2
+from .failures import RemoteProtocolError
 
 LARGEST_HEAD = 100 * 1024
 """The bytes that the head of a response may have. Its trailers and the line before a chunk have
@@ -79,15 +79,15 @@ class ResponseParser:
             version, status, found_fields = _head_in(text)
             fields = {**found_fields}
             if status == 101:
-                raise httpcore2.RemoteProtocolError("The server changes to another protocol")
+                raise RemoteProtocolError("The server changes to another protocol")
             if status >= 200:
                 self._frame(version, status, fields)
                 return status, fields
         self._searched = max(0, len(self._unread) - 2)
         if len(self._unread) > LARGEST_HEAD:
-            raise httpcore2.RemoteProtocolError("The head of the response is too large")
+            raise RemoteProtocolError("The head of the response is too large")
         if self._ended:
-            raise httpcore2.RemoteProtocolError("Server disconnected without sending a response.")
+            raise RemoteProtocolError("Server disconnected without sending a response.")
         return None
 
     def body(self) -> bytes:
@@ -97,7 +97,7 @@ class ResponseParser:
         data = self._dechunked() if self._chunked else self._plain()
         if self._ended and not self.over:
             if self._chunked or self._left is not None:
-                raise httpcore2.RemoteProtocolError("The response ends before its end")
+                raise RemoteProtocolError("The response ends before its end")
             self.over = True
         return data
 
@@ -105,7 +105,7 @@ class ResponseParser:
         """Finds out where the body ends (RFC 9112 §6.3)."""
         coding, told = fields.get("transfer-encoding"), fields.get("content-length")
         if coding is not None and coding.lower() != "chunked":
-            raise httpcore2.RemoteProtocolError(f"Unknown transfer coding: {coding[:40]}")
+            raise RemoteProtocolError(f"Unknown transfer coding: {coding[:40]}")
         length = None if told is None else _length(told)
         self._lasts = version == "1" and "close" not in fields.get("connection", "").lower()
         self._chunked = False
@@ -147,7 +147,7 @@ class ResponseParser:
             stop = unread.find(b"\n", at)
             if stop < 0:
                 if len(unread) - at > LARGEST_HEAD:
-                    raise httpcore2.RemoteProtocolError("A line of the response is too long")
+                    raise RemoteProtocolError("A line of the response is too long")
                 break
             left = self._chunk_line(unread[at:stop])
             at = stop + 1
@@ -171,7 +171,7 @@ class ResponseParser:
                 return 0
             if _TRAILER.fullmatch(line) and self._trailers < LARGEST_HEAD:
                 return 0
-        raise httpcore2.RemoteProtocolError("The chunks of the response are malformed")
+        raise RemoteProtocolError("The chunks of the response are malformed")
 
 
 @lru_cache(maxsize=64)  # a server repeats itself, at least within a second
@@ -182,7 +182,7 @@ def _head_in(text: str) -> tuple[str, int, dict[str, str]]:
         rest = _FOLD.sub(" ", rest)
     status = _STATUS.fullmatch(line)
     if status is None or not _FIELDS.fullmatch(rest):
-        raise httpcore2.RemoteProtocolError("The head of the response is malformed")
+        raise RemoteProtocolError("The head of the response is malformed")
     fields: dict[str, str] = {}
     for field in rest.split("\n")[1:]:
         name, _, value = field.partition(":")
@@ -197,5 +197,5 @@ def _length(told: str) -> int:
     lengths = {each.strip("\t ") for each in told.split(",")}
     length = lengths.pop()
     if lengths or not _LENGTH.fullmatch(length):
-        raise httpcore2.RemoteProtocolError(f"No content length: {told[:40]}")
+        raise RemoteProtocolError(f"No content length: {told[:40]}")
     return int(length)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-import httpcore2
+from .failures import ConnectError, ConnectTimeout, ReadError, ReadTimeout, WriteTimeout
 
 NEXT_ADDRESS = 0.25
 """The seconds after which the next address of a host is tried beside the one before."""
@@ -22,7 +22,7 @@ MOST_UNREAD = 256 * 1024
 """The bytes that may wait for their reader before the other side has to stop sending."""
 
 
-class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
+class SocketStream(asyncio.Protocol):
     """A connected socket, with or without TLS. It has at most one reader and one writer."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._reading_paused = False
             self._transport.resume_reading()
         if not data and self._failure is not None:
-            raise httpcore2.ReadError(self._failure) from self._failure
+            raise ReadError(self._failure) from self._failure
         return data
 
     async def write(
@@ -130,7 +130,7 @@ class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
                 async with asyncio.timeout(timeout):
                     await self._writer
             except TimeoutError:
-                raise httpcore2.WriteTimeout from None
+                raise WriteTimeout from None
             finally:
                 self._writer = None
 
@@ -185,7 +185,7 @@ class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         if now < self._silent_at:
             self._timer = self._loop.call_at(self._silent_at, self._check_silence)
         else:
-            waiter.set_exception(httpcore2.ReadTimeout())
+            waiter.set_exception(ReadTimeout())
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -233,9 +233,9 @@ async def connect_socket(
                 SocketStream, sock=opened, ssl=tls, server_hostname=name if tls else None
             )
     except TimeoutError:
-        raise httpcore2.ConnectTimeout from None
+        raise ConnectTimeout from None
     except OSError as exc:
-        raise httpcore2.ConnectError(exc) from exc
+        raise ConnectError(exc) from exc
     return stream
 
 

@@ -22,7 +22,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import Message, Task
 from dragoman.core.peer import Batch, Context
 from dragoman.engine import Engine
-from dragoman.gateway.registry import health_of
+from dragoman.gateway.agent_health import health_of
 from dragoman.net.http.asgi import Scope
 from dragoman.net.http.mount_point import AGENTS, IN_PATHS, MountPoint, below
 from dragoman.net.http.router import Router

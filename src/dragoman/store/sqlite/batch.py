@@ -23,7 +23,7 @@ CACHE = 8192
 """The maximum number of rows that are remembered between two batches."""
 
 INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
-_INSERT_PIECE = "INSERT INTO piece (n, seq, previous, body) VALUES (?, ?, ?, ?)"
+_INSERT_PIECE = "INSERT INTO piece (n, seq, place, previous, jump, body) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_RECORD = """
 INSERT INTO record (task_id, n, key, value, seq)
 SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4 FROM record WHERE task_id = ?1
@@ -48,11 +48,12 @@ class WriteBatch:
         self._new: dict[str, tuple[Idempotency | None, bytes | None]] = {}
         self._touched: dict[str, bool] = {}
         """The tasks whose rows have changed, and whether anything but their length has."""
-        self._pieces: list[tuple[int, int, int, bytes]] = []
+        self._pieces: list[tuple[int, int, int, int, int, bytes]] = []
         self._newest_piece: int | None = None
         """The number of the newest piece of all tasks, if it is known."""
-        self._last_pieces: dict[str, int] = {}
-        """The number of the last piece of each task, as far as it is known."""
+        self._paths: dict[str, list[tuple[int, int]]] = {}
+        """The last piece of each task, and those to which its next pieces may jump, as far as they
+        are known: the place and the number of each. There are few in the longest log."""
         self._frozen: list[tuple[str, bytes]] = []
         self._ended: list[str] = []
         self._records: list[tuple[str, str, bytes, int]] = []
@@ -78,7 +79,8 @@ class WriteBatch:
 
     def create(self, row: Row, key: Idempotency | None, log: bytes) -> None:
         """Adds a task that goes on."""
-        self._add_piece(row.task_id, 1, 0, log)
+        self._paths[row.task_id] = []
+        self._add_piece(row.task_id, 1, log)
         self._add(row, key, None)
 
     def create_ended(
@@ -116,25 +118,32 @@ class WriteBatch:
         """Continues the log of a task. If that ends the task, `frozen` is the whole task."""
         task_id = row.task_id
         if piece:
-            self._add_piece(task_id, write.base + 1, self._last_piece(task_id), piece)
+            self._add_piece(task_id, write.base + 1, piece)
         self.put(row)
         if frozen:
             self._ended.append(task_id)
             self._frozen.append((task_id, frozen))
         self.add_records(task_id, write.records)
 
-    def _last_piece(self, task_id: str) -> int:
-        found = self._last_pieces.get(task_id)
-        if found is None:
-            (found,) = self._db.execute(sql.LAST_PIECE, (task_id,)).fetchone()
-        return int(found)
-
-    def _add_piece(self, task_id: str, seq: int, previous: int, body: bytes) -> None:
-        newest = self._newest_piece
+    def _add_piece(self, task_id: str, seq: int, body: bytes) -> None:
+        newest, path = self._newest_piece, self._paths.get(task_id)
         if newest is None:
             (newest,) = self._db.execute(sql.NEWEST_PIECE).fetchone()
-        self._newest_piece = self._last_pieces[task_id] = number = int(newest) + 1
-        self._pieces.append((number, seq, previous, body))
+        if path is None:
+            path = self._paths[task_id] = self._db.execute(sql.PATH, (task_id,)).fetchall()
+        last, previous = path[-1] if path else (0, 0)
+        place = last + 1
+        while path and path[-1][0] > place & last:
+            path.pop()
+        jump = path[-1][1] if path else 0
+        self._newest_piece = number = int(newest) + 1
+        path.append((place, number))
+        self._pieces.append((number, seq, place, previous, jump, body))
+
+    def _last_piece(self, task_id: str) -> int | None:
+        """Returns the number of the last piece of a task, or None if nothing was added to it."""
+        path = self._paths.get(task_id)
+        return path[-1][1] if path else None
 
     def add_records(self, task_id: str, records: Iterable[Record]) -> None:
         """Adds the recorded calls of a task."""
@@ -147,7 +156,7 @@ class WriteBatch:
             if not hidden:
                 self._tally[agent, tenant, principal, state] -= 1
             self._rows.pop(task_id, None)
-            self._last_pieces.pop(task_id, None)
+            self._paths.pop(task_id, None)
             self._outbox.tasks.discard(task_id)
 
     def _count(self, row: Row, by: int) -> None:
@@ -159,26 +168,24 @@ class WriteBatch:
     def flush(self) -> None:
         """Writes what the jobs so far have changed, at the end of a batch or before a search."""
         many = self._db.executemany
-        kept, last = self._rows, self._last_pieces
+        kept, last = self._rows, self._last_piece
         if self._new:
             many(
                 sql.INSERT,
                 [
-                    sql.insert_values(kept[name], *its, last.get(name, 0))
+                    sql.insert_values(kept[name], *its, last(name) or 0)
                     for name, its in self._new.items()
                 ],
             )
         if self._touched:
             changed = [name for name, more in self._touched.items() if more]
             longer = [
-                (kept[name].last_seq, last.get(name), name)
+                (kept[name].last_seq, last(name), name)
                 for name, more in self._touched.items()
                 if not more
             ]
             if changed:
-                many(
-                    sql.UPDATE, [sql.update_values(kept[name], last.get(name)) for name in changed]
-                )
+                many(sql.UPDATE, [sql.update_values(kept[name], last(name)) for name in changed])
             if longer:
                 many(sql.LENGTHEN, longer)
         if self._pieces:
@@ -187,7 +194,7 @@ class WriteBatch:
             many(INSERT_FROZEN, self._frozen)
         for name in self._ended:
             del kept[name]
-            last.pop(name, None)
+            self._paths.pop(name, None)
             self._outbox.tasks.discard(name)
         if self._records:
             many(_INSERT_RECORD, self._records)
@@ -218,6 +225,6 @@ class WriteBatch:
     def forget_rows(self) -> None:
         """Forgets the rows, since someone else may have changed them."""
         self._rows.clear()
-        self._last_pieces.clear()
+        self._paths.clear()
         self._newest_piece = None
         self._outbox.tasks.clear()

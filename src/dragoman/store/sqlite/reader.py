@@ -90,7 +90,7 @@ class SqliteReader:
         page = Page(row, [])
         if after >= row.last_seq:
             return page
-        for piece in sql.log_in(self._db, task_id, after + 1):
+        for piece in sql.log_in(self._db, task_id, after + 1, after + limit):
             page.entries.extend(entry for entry in piece if entry.seq > after)
             if len(page.entries) >= limit:
                 del page.entries[limit:]

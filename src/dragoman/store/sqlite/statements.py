@@ -100,23 +100,39 @@ AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.d
 ORDER BY status_at LIMIT ?"""
 FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
 _LOG = "SELECT log FROM task WHERE task_id = ?"
-LAST_PIECE = "SELECT last_piece FROM task WHERE task_id = ?"
 NEWEST_PIECE = "SELECT coalesce(max(n), 0) FROM piece"
-# The pieces are read from the last one back. The one that holds the first event after the cursor
-# may begin before the cursor.
-_CHAIN = """
-WITH RECURSIVE chain(n, seq, previous) AS (
-  SELECT n, seq, previous FROM piece WHERE n = (SELECT last_piece FROM task WHERE task_id = ?1)
+PATH = """
+WITH RECURSIVE path(n, place, jump) AS (
+  SELECT n, place, jump FROM piece WHERE n = (SELECT last_piece FROM task WHERE task_id = ?)
+  UNION ALL
+  SELECT piece.n, piece.place, piece.jump FROM path JOIN piece ON piece.n = path.jump)
+SELECT place, n FROM path ORDER BY place"""
+"""The pieces to which the next pieces of a task may jump; the last one is the last of the task."""
+# From the last piece, jumps lead down to the one that holds the event ?3, which few steps find in
+# the longest log. From there the pieces are read back to the one that holds the event ?2.
+_PIECES = """
+WITH RECURSIVE
+down(n, seq, previous, jump) AS (
+  SELECT n, seq, previous, jump FROM piece
+  WHERE n = (SELECT last_piece FROM task WHERE task_id = ?1)
+  UNION ALL
+  SELECT piece.n, piece.seq, piece.previous, piece.jump FROM down JOIN piece ON piece.n =
+    CASE WHEN (SELECT seq FROM piece WHERE n = down.jump) > ?3 THEN down.jump ELSE down.previous END
+  WHERE down.seq > ?3),
+chain(n, seq, previous) AS (
+  SELECT n, seq, previous FROM down WHERE seq <= ?3
   UNION ALL
   SELECT piece.n, piece.seq, piece.previous FROM chain JOIN piece ON piece.n = chain.previous
   WHERE chain.seq > ?2)
-"""
-_PIECES = _CHAIN + "SELECT body FROM chain JOIN piece USING (n) ORDER BY chain.seq"  # noqa: S608
+SELECT body FROM chain JOIN piece USING (n) ORDER BY chain.seq"""
+_ENDLESS = (1 << 63) - 1
 NOTHING_LEFT = "DELETE FROM tally WHERE n = 0"
-DROP_LOG = (
-    _CHAIN.replace("?2", "0")  # noqa: S608
-    + "DELETE FROM piece WHERE n IN (SELECT n FROM chain)"
-)
+DROP_LOG = """
+WITH RECURSIVE chain(n) AS (
+  SELECT last_piece FROM task WHERE task_id = ?
+  UNION ALL
+  SELECT previous FROM chain JOIN piece USING (n))
+DELETE FROM piece WHERE n IN (SELECT n FROM chain)"""
 # The number of a piece that was dropped may be used again.
 MARK_DROPPED = "UPDATE task SET ended = 2, log = NULL, last_piece = 0 WHERE task_id = ?"
 DELETE_TASK = (
@@ -142,13 +158,16 @@ def task_in(db: sqlite3.Connection, task_id: str) -> Task:
     return added_up(chain.from_iterable(log_in(db, task_id)))
 
 
-def log_in(db: sqlite3.Connection, task_id: str, seq: int = 1) -> Iterator[list[Stamped]]:
-    """Yields the log of a task, piece by piece, from the piece that holds `seq`."""
+def log_in(
+    db: sqlite3.Connection, task_id: str, seq: int = 1, last: int = _ENDLESS
+) -> Iterator[list[Stamped]]:
+    """Yields the log of a task, piece by piece, from the piece that holds the event `seq` to that
+    which holds `last`."""
     (log,) = db.execute(_LOG, (task_id,)).fetchone()
     if log is not None:
         yield unpack_piece(log)
         return
-    for (piece,) in db.execute(_PIECES, (task_id, seq)):
+    for (piece,) in db.execute(_PIECES, (task_id, seq, last)):
         yield unpack_piece(piece)
 
 
