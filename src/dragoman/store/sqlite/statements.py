@@ -78,10 +78,11 @@ SELECT task_id, digest FROM task WHERE agent = ?1 AND tenant = ?2 AND principal 
 UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)
 WHERE input.key = ?4 AND input.key IS NOT NULL AND agent = ?1 AND tenant = ?2 AND principal = ?3"""
 IN_CONTEXT = """task_id IN (
-SELECT task_id FROM task WHERE context_id = ? AND context_id <> task_id UNION ALL SELECT ?)
-AND context_id = ?"""
-"""The condition of tasks in a context, which is bound three times. The task that opened a context
-has the id of the context (ADR 0012), so the index on contexts leaves that task out."""
+SELECT task_id FROM task WHERE context_id = {0} AND context_id <> task_id UNION ALL SELECT {0})
+AND context_id = {0}"""
+"""The condition of tasks in a context, whose place among the values is filled in. The task that
+opened a context has the id of the context (ADR 0012), so the index on contexts leaves that task
+out."""
 HOLDERS = "SELECT DISTINCT worker FROM task WHERE worker <> ''"
 
 INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
