@@ -23,14 +23,13 @@ from dragoman.store.interface import AdminFilter, Filter, Scope
 from dragoman.store.postgres.address import parse_address
 from dragoman.testing import Client
 
-DAYS = 20
-"""The tasks ended within so many days before the latest of them."""
 DAY = 86_400_000
+"""The tasks ended within a day before the latest of them, so that no retention deletes any."""
 CONTEXT = 5
 """The number of tasks in a shared context. One of 20 tasks is in such a one."""
 FAILED, CANCELED = 50, 1000
 """One of so many tasks ended like this."""
-AGENT = "Desk"
+AGENT = "Bench"
 OWNER = Scope(tenant="", principal="anonymous", agent=AGENT)
 Row = dict[str, Any]
 
@@ -49,9 +48,15 @@ async def write(turn: Turn) -> AsyncIterator[str]:
         yield f"w{number} "
 
 
-def task_id_at(number: int, created_at: int) -> str:
-    """Returns an id that sorts like the UUIDv7s of tasks."""
-    return f"{created_at >> 16:08x}-{created_at & 0xFFFF:04x}-7000-8000-{number:012x}"
+def created_at(number: int, count: int, until: int) -> int:
+    """Returns when a task was created, of so many until a time."""
+    return until - int((count - number) * DAY / count)
+
+
+def task_id_of(number: int, count: int, until: int) -> str:
+    """Returns the id of a task, which sorts like the UUIDv7s of tasks."""
+    at = created_at(number, count, until)
+    return f"{at >> 16:08x}-{at & 0xFFFF:04x}-7000-8000-{number:012x}"
 
 
 class Templates:
@@ -62,15 +67,13 @@ class Templates:
 
     def copies(self, count: int, until: int) -> Iterator[dict[str, list[Row]]]:
         """Yields the rows of each copy, by table."""
-        step = DAYS * DAY / count
         opener = ""
         for number in range(count):
-            created_at = until - int((count - number) * step)
-            name = task_id_at(number, created_at)
+            name = task_id_of(number, count, until)
             template = self._ids[number % 20 == 7]
             made = {table: _renamed(rows, template, name) for table, rows in self._tables.items()}
             (task,) = made["task"]
-            task["created_at"] = task["status_at"] = created_at
+            task["created_at"] = task["status_at"] = created_at(number, count, until)
             if number % FAILED == 3:
                 task["state"] = "failed"
             elif number % CANCELED == 4:
@@ -228,11 +231,10 @@ async def fill(url: str, count: int, until: int) -> None:
 def calls(store: Store, count: int, until: int) -> dict[str, Callable[[], Awaitable[object]]]:
     """What is asked of a store with so many finished tasks: by callers, and by the maintenance of
     every process. None of it changes a task."""
-    step = DAYS * DAY / count
     numbers = random.Random(1)
 
     def id_of(number: int) -> str:
-        return task_id_at(number, until - int((count - number) * step))
+        return task_id_of(number, count, until)
 
     def listed(limit: int = 20, **which: Any) -> Callable[[], Awaitable[object]]:
         return lambda: store.find(OWNER, Filter(**which), limit)
@@ -240,14 +242,14 @@ def calls(store: Store, count: int, until: int) -> dict[str, Callable[[], Awaita
     def of_all(**which: Any) -> Callable[[], Awaitable[object]]:
         return lambda: store.find_in_all_scopes(AdminFilter(**which), 100)
 
-    lately = until - int(50 * step)
+    lately = created_at(count - 50, count, until)
     ancient = 1000 * DAY
     context = 20 * CONTEXT
     return {
         "get": lambda: store.load(OWNER, id_of(numbers.randrange(count))),
         "read": lambda: store.read(OWNER, id_of(numbers.randrange(count)), 0, 100),
         "list": listed(),
-        "list, deep": listed(before=(until - DAYS * DAY // 2, "")),
+        "list, deep": listed(before=(until - DAY // 2, "")),
         "list of a context": lambda: store.find(
             OWNER, Filter(context_id=id_of(context * numbers.randrange(count // context))), 20
         ),

@@ -303,9 +303,8 @@ class DatabasePool:
 async def connect(address: PostgresAddress, *, direct: bool) -> asyncpg.Connection[Any]:
     """Connects to the server that takes writes. A pooler knows no settings of a session, so they
     are given only on a direct connection."""
-    # A plan is made once and then kept, also where PostgreSQL would rather make one for each call.
-    # At that time the tables may be nearly empty, and a plan that reads a whole table would be kept
-    # while the table grows.
+    # A plan is made once and then kept. At that time the tables may be nearly empty, and a plan
+    # that reads a whole table would be kept while the table grows.
     settings = {
         "application_name": "dragoman",
         "statement_timeout": str(int(STATEMENT * 1000)),
@@ -316,7 +315,6 @@ async def connect(address: PostgresAddress, *, direct: bool) -> asyncpg.Connecti
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
         "jit": "off",
-        "plan_cache_mode": "force_generic_plan",
     }
     return await asyncpg.connect(
         address.dsn,

@@ -88,9 +88,10 @@ async def find(db: Database, scope: Scope, which: Filter, limit: int) -> Listing
     if which.before is not None:
         given += which.before
         more += f" AND (status_at, task_id) < (${len(given) - 1}, ${len(given)})"
-    given.append(limit)
+    # PostgreSQL keeps a plan only if it knows the limit, so there are a few limits.
+    few = 1 << (limit - 1).bit_length()
     query = _IN_CONTEXT if which.context_id else _IN_LIST
-    places = await db.fetch(query.format(more=more, limit=f"${len(given)}"), *given)
+    places = (await db.fetch(query.format(more=more, limit=few), *given))[:limit]
     loaded = await db.fetch(sql.LOAD_MANY, [task_id for task_id, _ in places]) if places else []
     tasks = {found[0]: sql.task_in(found) for found in loaded}
     shown = [(at, task_id) for task_id, at in places if task_id in tasks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dragoman.core.errors import DragomanError, Fenced, TaskNotFound
 from dragoman.core.lifecycle import FINAL
@@ -70,10 +70,7 @@ class SqliteReader:
     def row(self, argument: tuple[Scope, str]) -> Row:
         scope, task_id = argument
         found = self._db.execute(sql.BY_ID, (task_id,)).fetchone()
-        row = sql.row_in(found) if found is not None else None
-        if row is None or not row.belongs_to(scope):
-            raise TaskNotFound(task_id=task_id)
-        return row
+        return _own(found, scope, task_id)
 
     def find_key(self, argument: tuple[Scope, str]) -> tuple[str, bytes] | None:
         scope, key = argument
@@ -82,8 +79,10 @@ class SqliteReader:
         return None if found is None else (found[0], found[1])
 
     def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
-        row = self.row(argument)
-        return row, sql.task_in(self._db, row.task_id)
+        scope, task_id = argument
+        found = self._db.execute(sql.LOAD, (task_id,)).fetchone()
+        row = _own(found and found[:-2], scope, task_id)
+        return row, sql.whole_task(self._db, task_id, *found[-2:])
 
     def read(self, argument: tuple[Scope, str, int, int]) -> Page:
         scope, task_id, after, limit = argument
@@ -196,3 +195,10 @@ class SqliteReader:
     def close(self) -> None:
         """Closes the connection."""
         self._db.close()
+
+
+def _own(found: tuple[Any, ...] | None, scope: Scope, task_id: str) -> Row:
+    row = sql.row_in(found) if found is not None else None
+    if row is None or not row.belongs_to(scope):
+        raise TaskNotFound(task_id=task_id)
+    return row
