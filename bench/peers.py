@@ -218,14 +218,14 @@ class Server:
 @contextmanager
 def running(
     subject: Subject,
-    store: str,
+    store: str | StorePlace,
     *,
     core: Pin,
     grpc: bool = False,
     behind_core: Pin = None,
 ) -> Iterator[Server]:
-    """Start the server alone on its core, with an empty store; stop it in the end. The agent behind
-    a proxy is ours, on another core, and its CPU is not counted."""
+    """Start the server alone on its core, with a new store unless it is given one; stop it in the
+    end. The agent behind a proxy is ours, on another core, and its CPU is not counted."""
     if subject.in_front is None:
         with _started(subject, store, core=core, grpc=grpc) as server:
             yield server

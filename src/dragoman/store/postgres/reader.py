@@ -7,7 +7,7 @@ from typing import Any
 
 from dragoman.core.errors import Fenced, TaskNotFound
 from dragoman.core.lifecycle import FINAL
-from dragoman.core.model import Task
+from dragoman.core.model import State, Task
 
 from .. import rules
 from ..codec import unpack_input
@@ -25,6 +25,16 @@ _LIVE = """
 SELECT state, count(*) FROM dragoman.task WHERE ended = 0 AND NOT hidden AND agent = $1
 GROUP BY state"""
 _OF_OWNER = " AND tenant = $2 AND principal = $3 GROUP BY"
+_ORDER = "ORDER BY status_at DESC, task_id DESC LIMIT {limit}"
+_OWN = """
+FROM dragoman.task t WHERE NOT hidden AND tenant = $1 AND principal = $2 AND agent = $3"""
+_IN_CONTEXT = f"SELECT task_id, status_at {_OWN} AND state = ANY($4::text[]){{more}} {_ORDER}"
+# The index has the tasks of each state in their order.
+_IN_LIST = f"""
+SELECT found.task_id, found.status_at FROM unnest($4::text[]) AS wanted(state) CROSS JOIN LATERAL (
+  SELECT task_id, status_at {_OWN} AND t.state = wanted.state{{more}} {_ORDER}) AS found
+{_ORDER}"""  # noqa: S608
+_COUNT = f"SELECT count(*) {_OWN} AND state = ANY($4::text[])"
 _RUNNABLE = """
 SELECT count(*) FROM dragoman.task WHERE runnable AND agent = $1 AND NOT hidden"""
 
@@ -62,38 +72,30 @@ async def find_key(db: Database, scope: Scope, key: str) -> tuple[str, bytes] | 
 async def find(db: Database, scope: Scope, which: Filter, limit: int) -> Listing:
     """Returns a page of a list. Its count, its order and its tasks are three statements: a task
     that changes meanwhile is shown as it is then."""
-    where, given = _where(scope, which)
-    if which.context_id or which.since is not None:
-        total = int(await db.fetchval("SELECT count(*) " + where, *given))
+    states = [state.value for state in (State if which.state is None else (which.state,))]
+    given: list[Any] = [scope.tenant, scope.principal, scope.agent, states]
+    more = ""
+    if which.context_id:
+        given.append(which.context_id)
+        more += " AND " + sql.IN_CONTEXT.format(f"${len(given)}::text")
+    if which.since is not None:
+        given.append(which.since)
+        more += f" AND status_at >= ${len(given)}"
+    if more:
+        total = int(await db.fetchval(_COUNT + more, *given))
     else:
-        counted = await _of_owner(db, scope)
-        total = sum(n for state, n in counted if which.state is None or state == which.state)
+        total = sum(n for state, n in await _of_owner(db, scope) if state in states)
     if which.before is not None:
         given += which.before
-        where += f" AND (status_at, task_id) < (${len(given) - 1}, ${len(given)})"
-    given.append(limit)
-    where += f" ORDER BY status_at DESC, task_id DESC LIMIT ${len(given)}"
-    places = await db.fetch("SELECT task_id, status_at " + where, *given)
+        more += f" AND (status_at, task_id) < (${len(given) - 1}, ${len(given)})"
+    # PostgreSQL keeps a plan only if it knows the limit, so there are a few limits.
+    few = 1 << (limit - 1).bit_length()
+    query = _IN_CONTEXT if which.context_id else _IN_LIST
+    places = (await db.fetch(query.format(more=more, limit=few), *given))[:limit]
     loaded = await db.fetch(sql.LOAD_MANY, [task_id for task_id, _ in places]) if places else []
     tasks = {found[0]: sql.task_in(found) for found in loaded}
     shown = [(at, task_id) for task_id, at in places if task_id in tasks]
     return Listing([tasks[task_id] for _, task_id in shown], shown, total)
-
-
-def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
-    """Returns the condition of a list and its values, without the place where its page begins."""
-    given: list[Any] = [scope.tenant, scope.principal, scope.agent]
-    where = "FROM dragoman.task WHERE NOT hidden AND tenant = $1 AND principal = $2 AND agent = $3"
-    if which.context_id:
-        given.append(which.context_id)
-        where += " AND " + sql.IN_CONTEXT.format(f"${len(given)}::text")
-    if which.state is not None:
-        given.append(which.state.value)
-        where += f" AND state = ${len(given)}"
-    if which.since is not None:
-        given.append(which.since)
-        where += f" AND status_at >= ${len(given)}"
-    return where, given
 
 
 async def _of_owner(db: Database, scope: Scope) -> list[tuple[str, int]]:

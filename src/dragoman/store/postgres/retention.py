@@ -41,6 +41,17 @@ WITH gone AS (DELETE FROM dragoman.task WHERE task_id = ANY($1::text[])
 counted AS ({_UNCOUNTED})
 SELECT count(*) FROM gone"""  # noqa: S608
 
+# The finished tasks of a tenant: those of its callers, in each state, and those that no list shows.
+_OF_TENANT = """task_id IN (
+  SELECT own.task_id FROM (
+    SELECT DISTINCT principal, state FROM dragoman.tally
+    WHERE agent = {agent} AND tenant = {tenant}) AS counted
+  CROSS JOIN LATERAL (
+    SELECT task_id FROM dragoman.task o WHERE NOT hidden AND o.tenant = {tenant}
+      AND o.principal = counted.principal AND o.agent = {agent} AND o.state = counted.state
+      AND o.status_at < {before}) AS own
+  UNION ALL SELECT task_id FROM dragoman.task h WHERE hidden AND ended > 0
+    AND h.agent = {agent} AND h.tenant = {tenant} AND h.status_at < {before})"""
 _NAMED = ("tenant", "principal", "task_id", "agent", "dialect")
 
 
@@ -74,11 +85,13 @@ async def find_in_all_scopes(db: Database, which: AdminFilter, limit: int) -> li
     """Returns the tasks of all callers that match a filter, oldest first."""
     tests: list[str] = []
     values: list[object] = []
+    places: dict[str, str] = {}
     for name in _NAMED:
         value = getattr(which, name)
         if value is not None:
             values.append(value)
-            tests.append(f"{name} = ${len(values)}")
+            places[name] = f"${len(values)}"
+            tests.append(f"{name} = {places[name]}")
     if which.context_id is not None:
         values.append(which.context_id)
         tests.append(sql.IN_CONTEXT.format(f"${len(values)}::text"))
@@ -88,7 +101,13 @@ async def find_in_all_scopes(db: Database, which: AdminFilter, limit: int) -> li
         tests.append(f"(ended = 0 OR (ended IN (1, 2) AND status_at >= ${len(values)}))")
     if which.ended_before is not None:
         values.append(which.ended_before)
-        tests.append(f"ended > 0 AND status_at < ${len(values)}")
+        before = f"${len(values)}"
+        if which.agent is not None and which.tenant is not None:
+            tests.append(
+                _OF_TENANT.format(agent=places["agent"], tenant=places["tenant"], before=before)
+            )
+        else:
+            tests.append(f"ended > 0 AND ended IN (1, 2) AND status_at < {before}")
     where = f"WHERE {' AND '.join(tests)} " if tests else ""
     values.append(limit)
     # The text of the query comes from this file alone; the values of the filter are bound.

@@ -19,14 +19,19 @@ _NAMED = ("tenant", "principal", "task_id", "agent", "dialect")
 _ACTIVE = """task_id IN (
   SELECT task_id FROM task WHERE ended > 0 AND ended IN (1, 2) AND agent IN ({agents})
     AND status_at >= ?
-  UNION ALL SELECT task_id FROM tally CROSS JOIN task USING (agent, tenant, principal)
-    WHERE agent IN ({agents}) AND n > 0
-    AND tally.state NOT IN ({final})
-    AND hidden = 0 AND ended = 0
+  UNION ALL SELECT task_id FROM tally CROSS JOIN task USING (agent, tenant, principal, state)
+    WHERE agent IN ({agents}) AND n > 0 AND state NOT IN ({final}) AND hidden = 0
   UNION ALL SELECT task_id FROM task WHERE worker <> ''
   UNION ALL SELECT task_id FROM task WHERE runnable = 1
   UNION ALL SELECT task_id FROM task WHERE expires_at > 0
 ) AND (ended = 0 OR status_at >= ?)"""
+# The finished tasks of a tenant: those of its callers, in each state, and those that no list shows.
+_OF_TENANT = """task_id IN (
+  SELECT task_id FROM tally CROSS JOIN task USING (agent, tenant, principal, state)
+    WHERE agent = {agent} AND tenant = {tenant} AND n > 0 AND state IN ({final}) AND hidden = 0
+    AND status_at < {before}
+  UNION ALL SELECT task_id FROM task WHERE hidden = 1 AND ended > 0
+    AND agent = {agent} AND tenant = {tenant} AND status_at < {before})"""
 _FINAL = ", ".join(f"'{each.value}'" for each in FINAL)
 _AGENTS = "SELECT DISTINCT agent FROM tally"
 _STATE = "SELECT task_id, hidden, agent, tenant, principal, state FROM task WHERE task_id = ?"
@@ -38,15 +43,20 @@ def find_in_all_scopes(db: sqlite3.Connection, which: AdminFilter, limit: int) -
     tests = [f"{name} = ?" for name, _ in wanted]
     values: list[object] = [value for _, value in wanted]
     if which.context_id is not None:
-        tests.append(sql.IN_CONTEXT)
-        values += [which.context_id] * 3
+        values.append(which.context_id)
+        tests.append(sql.IN_CONTEXT.format(f"?{len(values)}"))
     if which.active_since is not None:
         agents, named = ("?", [which.agent]) if which.agent is not None else (_AGENTS, [])
         tests.append(_ACTIVE.format(agents=agents, final=_FINAL))
         values += [*named, which.active_since, *named, which.active_since]
     if which.ended_before is not None:
-        tests.append("ended > 0 AND status_at < ?")
         values.append(which.ended_before)
+        before = f"?{len(values)}"
+        if which.agent is not None and which.tenant is not None:
+            places = {name: f"?{place}" for place, (name, _) in enumerate(wanted, start=1)}
+            tests.append(_OF_TENANT.format(**places, final=_FINAL, before=before))
+        else:
+            tests.append(f"ended > 0 AND ended IN (1, 2) AND status_at < {before}")
     where = f"WHERE {' AND '.join(tests)} " if tests else ""
     # The text of the query comes from this file alone; the values of the filter are bound.
     query = f"{sql.ALL}{where}ORDER BY created_at, task_id LIMIT ?"

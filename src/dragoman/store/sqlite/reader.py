@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dragoman.core.errors import DragomanError, Fenced, TaskNotFound
 from dragoman.core.lifecycle import FINAL
-from dragoman.core.model import Task
+from dragoman.core.model import State, Task
 
 from .. import rules
 from ..clock import Clock
@@ -35,9 +35,10 @@ SELECT count(*) FROM (SELECT 1 FROM task WHERE runnable = 1 AND agent = ? LIMIT 
 # Without statistics SQLite cannot know that a context has far fewer tasks than a caller. A plus in
 # front of a column keeps it from choosing the index of that column.
 _IN_LIST = """FROM task INDEXED BY task_list
-WHERE hidden = 0 AND tenant = ? AND principal = ? AND agent = ?"""
+WHERE hidden = 0 AND tenant = :tenant AND principal = :principal AND agent = :agent AND state = """
 _IN_CONTEXT = f"""FROM task
-WHERE +hidden = 0 AND +tenant = ? AND +principal = ? AND +agent = ? AND {sql.IN_CONTEXT}"""
+WHERE +hidden = 0 AND +tenant = :tenant AND +principal = :principal AND +agent = :agent
+AND {sql.IN_CONTEXT.format(":context")}"""
 
 
 class SqliteReader:
@@ -71,10 +72,7 @@ class SqliteReader:
     def row(self, argument: tuple[Scope, str]) -> Row:
         scope, task_id = argument
         found = self._db.execute(sql.BY_ID, (task_id,)).fetchone()
-        row = sql.row_in(found) if found is not None else None
-        if row is None or not row.belongs_to(scope):
-            raise TaskNotFound(task_id=task_id)
-        return row
+        return _own(found, scope, task_id)
 
     def find_key(self, argument: tuple[Scope, str]) -> tuple[str, bytes] | None:
         scope, key = argument
@@ -83,8 +81,10 @@ class SqliteReader:
         return None if found is None else (found[0], found[1])
 
     def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
-        row = self.row(argument)
-        return row, sql.task_in(self._db, row.task_id)
+        scope, task_id = argument
+        found = self._db.execute(sql.LOAD, (task_id,)).fetchone()
+        row = _own(found and found[:-2], scope, task_id)
+        return row, sql.whole_task(self._db, task_id, *found[-2:])
 
     def read(self, argument: tuple[Scope, str, int, int]) -> Page:
         scope, task_id, after, limit = argument
@@ -101,18 +101,34 @@ class SqliteReader:
 
     def find(self, argument: tuple[Scope, Filter, int]) -> Listing:
         scope, which, limit = argument
-        where, given = _where(scope, which)
-        if which.context_id or which.since is not None:
-            (total,) = self._db.execute("SELECT count(*) " + where, given).fetchone()
+        # The index has the tasks of each state in their order, and SQLite merges them.
+        states = tuple(State) if which.state is None else (which.state,)
+        parts = [f"{_IN_LIST}'{state.value}'" for state in states]
+        if which.context_id:
+            names = ", ".join(f"'{state.value}'" for state in states)
+            parts = [f"{_IN_CONTEXT} AND state IN ({names})"]
+        more = "" if which.since is None else " AND status_at >= :since"
+        at, task_id = which.before or (0, "")
+        values = {
+            "tenant": scope.tenant,
+            "principal": scope.principal,
+            "agent": scope.agent,
+            "context": which.context_id,
+            "since": which.since,
+            "at": at,
+            "task_id": task_id,
+            "limit": limit,
+        }
+        if which.context_id or more:
+            counts = [f"SELECT count(*) {part}{more}" for part in parts]
+            total = sum(self._db.execute(each, values).fetchone()[0] for each in counts)
         else:
-            total = sum(
-                n for state, n in self._owner(scope) if which.state is None or state == which.state
-            )
+            total = sum(n for state, n in self._owner(scope) if state in states)
         if which.before is not None:
-            where += " AND (status_at, task_id) < (?, ?)"
-            given = [*given, *which.before]
-        where += " ORDER BY status_at DESC, task_id DESC LIMIT ?"
-        found = self._db.execute("SELECT task_id, status_at " + where, [*given, limit]).fetchall()
+            more += " AND (status_at, task_id) < (:at, :task_id)"
+        merged = " UNION ALL ".join(f"SELECT task_id, status_at {part}{more}" for part in parts)
+        query = f"{merged} ORDER BY status_at DESC, task_id DESC LIMIT :limit"
+        found = self._db.execute(query, values).fetchall()
         tasks = [sql.task_in(self._db, task_id) for task_id, _ in found]
         return Listing(tasks, [(at, task_id) for task_id, at in found], total)
 
@@ -187,17 +203,8 @@ class SqliteReader:
         self._db.close()
 
 
-def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
-    """Returns the condition of a list and its values, without the place where its page begins."""
-    given: list[Any] = [scope.tenant, scope.principal, scope.agent]
-    where = _IN_LIST
-    if which.context_id:
-        where = _IN_CONTEXT
-        given += [which.context_id] * 3
-    if which.state is not None:
-        where += " AND state = ?"
-        given.append(which.state.value)
-    if which.since is not None:
-        where += " AND status_at >= ?"
-        given.append(which.since)
-    return where, given
+def _own(found: tuple[Any, ...] | None, scope: Scope, task_id: str) -> Row:
+    row = sql.row_in(found) if found is not None else None
+    if row is None or not row.belongs_to(scope):
+        raise TaskNotFound(task_id=task_id)
+    return row

@@ -12,7 +12,7 @@ from dragoman.core.events import Ask, Stamped
 from dragoman.core.lifecycle import FINAL, added_up
 from dragoman.core.model import State, Task
 
-from ..codec import unpack_piece, unpack_task
+from ..codec import BRIEF, unpack_piece, unpack_task
 from ..task_row import Idempotency, Row
 
 # The columns are the fields of `Row`, in its order, which is the order in which rows are read.
@@ -85,10 +85,11 @@ SELECT task_id, digest FROM task WHERE agent = ?1 AND tenant = ?2 AND principal 
 UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)
 WHERE input.key = ?4 AND input.key IS NOT NULL AND agent = ?1 AND tenant = ?2 AND principal = ?3"""
 IN_CONTEXT = """task_id IN (
-SELECT task_id FROM task WHERE context_id = ? AND context_id <> task_id UNION ALL SELECT ?)
-AND context_id = ?"""
-"""The condition of tasks in a context, which is bound three times. The task that opened a context
-has the id of the context (ADR 0012), so the index on contexts leaves that task out."""
+SELECT task_id FROM task WHERE context_id = {0} AND context_id <> task_id UNION ALL SELECT {0})
+AND context_id = {0}"""
+"""The condition of tasks in a context, whose place among the values is filled in. The task that
+opened a context has the id of the context (ADR 0012), so the index on contexts leaves that task
+out."""
 HOLDERS = "SELECT DISTINCT worker FROM task WHERE worker <> ''"
 
 INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
@@ -106,6 +107,12 @@ AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.d
   OR EXISTS (SELECT 1 FROM letter WHERE letter.n = hook.n)))
 ORDER BY status_at LIMIT ?"""
 FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
+# A brief task has nothing but its log, which is in its row (ADR 0012).
+_WHOLE = f"""log, CASE WHEN log IS NULL OR last_seq > {BRIEF} THEN
+  (SELECT body FROM frozen WHERE frozen.task_id = task.task_id) END
+FROM task WHERE task_id = ?"""  # noqa: S608
+LOAD = f"SELECT {', '.join(_COLUMNS)}, {_WHOLE}"
+_TASK = f"SELECT {_WHOLE}"
 _LOG = "SELECT log FROM task WHERE task_id = ?"
 NEWEST_PIECE = "SELECT coalesce(max(n), 0) FROM piece"
 PATH = """
@@ -157,11 +164,19 @@ _ASKS: dict[str, Ask | None] = {"": None, **{ask.value: ask for ask in Ask}}
 
 
 def task_in(db: sqlite3.Connection, task_id: str) -> Task:
-    """Returns the task as it stands: as it was frozen at its end, or else what its log adds up
-    to."""
-    frozen = db.execute(FROZEN, (task_id,)).fetchone()
+    """Returns the task as it stands."""
+    return whole_task(db, task_id, *db.execute(_TASK, (task_id,)).fetchone())
+
+
+def whole_task(
+    db: sqlite3.Connection, task_id: str, log: bytes | None, frozen: bytes | None
+) -> Task:
+    """Returns the task of the last two values of `LOAD`: as it was frozen at its end, or else what
+    its log adds up to."""
     if frozen is not None:
-        return unpack_task(frozen[0])
+        return unpack_task(frozen)
+    if log is not None:
+        return added_up(unpack_piece(log))
     return added_up(chain.from_iterable(log_in(db, task_id)))
 
 
