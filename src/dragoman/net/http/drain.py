@@ -19,9 +19,8 @@ import os
 import socket
 import struct
 from contextlib import suppress
-from typing import Any
 
-from .asgi import Handler, Receive, Scope, Send
+from .asgi import AsgiEvent, Handler, Receive, Scope, Send
 from .descriptors import AVAILABLE, open_descriptors, peer
 
 LOOK = 0.05
@@ -50,7 +49,7 @@ def closing(app: Handler) -> Handler:
         if scope["type"] != "http" or not scope["http_version"].startswith("1"):
             return app(scope, receive, send)
 
-        async def told(message: dict[str, Any]) -> None:
+        async def told(message: AsgiEvent) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message.get("headers", ()), (b"connection", b"close")]
                 message = {**message, "headers": headers}
