@@ -28,6 +28,8 @@ NOT_COPIED = {
     "copy": "it says of what the copy is one",
     "replica": "the processes of the source are none of the copy",
     "tally": "it is counted anew",
+    "rate": "what callers may still call is given anew",
+    "quota": "the processes of the source are none of the copy",
     "sqlite_sequence": "it follows the numbers of webhooks",
 }
 """The tables whose rows are not copied, and why."""

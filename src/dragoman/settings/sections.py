@@ -59,9 +59,8 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The number of processes that serve the port. They share the store, so it must be one that
     several processes can use."""
     drain: float = 1.0
-    """Seconds for which a server that is told to stop (SIGTERM) lets its callers go: it still
-    answers, but not ready, and each answer ends its connection. It ends earlier if all have
-    gone."""
+    """Seconds for which a server that is told to stop (SIGTERM) still answers, so that its callers
+    go to others: it is not ready, and each answer ends its connection."""
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
     card_access: str = "public"

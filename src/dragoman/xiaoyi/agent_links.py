@@ -254,8 +254,7 @@ class AgentLinks(Service):
         begin.add_done_callback(self._beginning.pop)
 
     async def _count(self, ctx: Context) -> None:
-        """Counts a call of a session, like one of any other caller. Raises `TooMany`. What a server
-        asks on its own account, such as an answer that was lost with its link, does not count."""
+        """Counts a call of a session, but not one of a server of its own. Raises `TooMany`."""
         if self._meter is not None and (counted := self._meter.take(ctx)) is not None:
             await counted
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dragoman.core.events import Stamped
 from dragoman.core.model import State
 
-from ..codec import pack, unpack_input, unpack_piece, unpack_task
+from ..codec import pack, pack_piece, unpack_input, unpack_piece, unpack_task
 from ..file.format import (
     FileLine,
     describe,
@@ -60,7 +60,7 @@ class FileStoreTransfer(MemoryTransfer):
         task = lines[-1].task if lines else None
         return stored_task(
             frozen.row,
-            pieces=[pack(entries_in(line)) for line in lines if line.events],
+            pieces=[pack_piece(entries_in(line)) for line in lines if line.events],
             task=pack(task) if task is not None else b"",
             dropped=not frozen.whole,
             keys=self._keys(frozen),
