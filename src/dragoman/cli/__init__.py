@@ -164,9 +164,9 @@ def main(tokens: list[str] | None = None) -> None:
         # Answered without any import: this is the first thing that people try.
         print(__version__ if "--version" in given else overview(), flush=True)
         return
-    from dragoman.server.process.tuning import collect_less_often
+    from dragoman.server.process.tuning import postpone_collection
 
-    collect_less_often()
+    postpone_collection()
     from cyclopts import CycloptsError
 
     from dragoman.core.errors import DragomanError

@@ -64,7 +64,7 @@ def run(
     `beside` runs until the server stops."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
-    tuning.collect_less_often()
+    tuning.postpone_collection()
     named = by_name(agents, several=several)
     for agent in named.values():
         check_agent(settings, agent)
@@ -146,7 +146,7 @@ async def _serve(
         worker.on_orphaned(lambda: resolve(stopping, None))
     tuning.use_batch_scheduling()
     await app.start()
-    tuning.pass_by_existing_objects()
+    tuning.collect_less_often()
     listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     if worker is not None:
