@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import FAKETIME, AnyReplica, Cluster, cluster
-from chaos.load import ChaosLoad, ChaosMemory, check_cancels, check_hooks
+from chaos.load import ChaosLoad, ChaosMemory, check_cancels, check_hooks, check_reads
 from chaos.storm import Storm
 from chaos.writers import read_writers
 from counts import FULL
@@ -29,6 +29,8 @@ FAULTS = Counter(
     if FULL
     else {"kill": 1, "pause": 1, "crash": 1, "bell": 1}
 )
+QUICK, PACE = (24, 0.5) if FULL else (6, 1.0)
+"""How many callers begin short tasks all the time, and how slowly long ones are begun."""
 SETTLE = 240.0 if FULL else 120.0
 
 
@@ -41,7 +43,7 @@ async def under_chaos(
     async with Receiver(moody) as receiver:
         clients = everything.clients(lambda where: OutageClient(where, outage))
         load = ChaosLoad(clients, memory, SEED, receiver.url)
-        loading = asyncio.create_task(load.run())
+        loading = asyncio.create_task(load.run(QUICK, PACE))
         storm = Storm(everything, memory, outage, SEED, faults)
         raging = asyncio.create_task(storm.rage(tasks))
         try:
@@ -67,6 +69,7 @@ async def verdict(everything: Cluster, memory: ChaosMemory, moody: Moody) -> tup
     kept = read_postgres(url)
     check_kept(memory, kept, everything.ledger, alone=False)
     check_cancels(memory)
+    check_reads(memory, kept)
     lengths = {task_id: one.last_seq for task_id, one in kept.items()}
     check_hooks(memory, moody.stored, lengths)
     appends, stray = await read_writers(url)
@@ -94,7 +97,8 @@ async def test_replicas_keep_every_promise_while_everything_fails(
             f"\n  chaos, {REPLICAS} replicas, {clocks}, seed {SEED}: {done}"
             f" fenced={fenced} appends={appends} moved-streams={moved}"
             f" webhooks={len(memory.hooks)} webhook-calls={moody.calls}"
-            f" canceled-everywhere={len(memory.canceled)} refused-in-outages={outage.refusals}"
+            f" reads={len(memory.reads)} canceled-everywhere={len(memory.canceled)}"
+            f" refused-in-outages={outage.refusals}"
             f" seconds={time.monotonic() - began:.0f}\n  {summary(counts, memory)}"
         )
     assert not memory.faults, f"{memory.faults}\n{log}"

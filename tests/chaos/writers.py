@@ -1,7 +1,7 @@
 """Which replica writes which task, noted by the database itself, past our own code.
 
-Every replica has a role of its own in PostgreSQL. A trigger compares the role that continues the log
-of a task with the role that has enlisted the worker that holds the task at that moment. If they
+Every replica has a role of its own in PostgreSQL. A trigger compares the role that continues the
+log of a task with the role that has enlisted the worker that holds the task at that moment. If they
 differ, a writer that had lost its claim has changed something.
 """
 
@@ -46,7 +46,8 @@ async def create_roles(dsn: str, names: list[str]) -> None:
     """Makes a role for each replica."""
     db = await asyncpg.connect(dsn)
     for name in names:
-        await db.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
+        if not await db.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", name):
+            await db.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
     await db.close()
 
 

@@ -438,6 +438,25 @@ async def _later(harness: EngineHarness, client: Client, so: Callable[[], bool])
     return so()
 
 
+async def test_a_task_whose_worker_died_before_its_first_event_runs_elsewhere(
+    shared: EngineHarness,
+) -> None:
+    trip = Trip()
+    one = shared.client(trip.agent, max_runs=1)
+    await one.engine.start()
+    await one.send("wait", wait=False)
+    task = await one.send("queued", wait=False)
+    row = await row_of(one, task.id)
+    assert await one.store.seize(one.engine.runner.worker, task.id, row.epoch) is not None
+    two = await shared.restart(one)
+    assert (await ended(two, task.id)).text == "ab"
+    assert (await row_of(two, task.id)).attempt == 2
+    assert trip.starts[task.id] == 1
+    await checked(two, task.id)
+    trip.go.set()
+    await two.engine.stop(0)
+
+
 async def test_a_claim_nobody_runs_is_taken_up(harness: EngineHarness) -> None:
     """The answer to a claim was lost: two beats later the worker notices what it holds."""
     trip = Trip()

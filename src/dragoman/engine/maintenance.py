@@ -52,6 +52,9 @@ JUMPED = 60_000
 """The smallest change in milliseconds that counts as setting the clock, and not merely as adjusting
 it."""
 BATCH = 64
+CLAIMED, TOGETHER = 16, 4
+"""How many tasks are claimed at a time, so that they run within a lease even if the store is slow;
+and how many of them are resumed at a time, so that callers still reach the store."""
 
 
 class Maintenance:
@@ -269,11 +272,11 @@ class Maintenance:
 
     async def _look_for(self, runner: Runner) -> None:
         while runner.places > 0:
-            places = min(BATCH, runner.places)
+            places = min(CLAIMED, runner.places)
             rows = await self._store.claim(runner.worker, runner.name, places)
-            # Together: one after the other, they would take many round trips to a store far away.
             self._resuming = {row.token for row in rows}
-            await asyncio.gather(*map(runner.resume, rows))
+            for start in range(0, len(rows), TOGETHER):
+                await asyncio.gather(*map(runner.resume, rows[start : start + TOGETHER]))
             self._resuming.clear()
             if len(rows) < places:
                 runner.queued = 0
