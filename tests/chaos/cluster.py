@@ -113,9 +113,9 @@ class AnyReplica(Client):
 
 @asynccontextmanager
 async def cluster(
-    folder: Path, replicas: int, without: str = "lease,count"
+    folder: Path, replicas: int, without: str = "lease,count", *, bell: bool = True
 ) -> AsyncIterator[Cluster]:
-    """Starts everything, and ends it."""
+    """Starts everything, and ends it. Without a bell, replicas find out by themselves."""
     (folder / "dragoman.toml").write_text(SETTINGS)
     database = Postgres()
     nats = NatsServer(folder)
@@ -126,6 +126,8 @@ async def cluster(
         await _prepare(database.url)
         for n in range(replicas):
             one = await _replica(folder, n, database, nats, without, listening)
+            if not bell:
+                one.server.environ["DRAGOMAN_SERVER_BELL"] = "off"
             made.append(one)
         for one in made:
             one.server.start()
