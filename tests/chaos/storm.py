@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from chaos.cluster import Cluster, Replica
+from chaos.cluster import LEASE, Cluster, Replica
 from client.cutter import Cutter
 from crash.client import Client, Lost, Outage, Refused
 from crash.load import Memory, nearly_done
 from waiting import until, within
 
-ASLEEP = 3.5
-"""Seconds for which a replica is paused: its lease is 1.5."""
+ASLEEP = LEASE + 2
+"""Seconds for which a replica is paused."""
 NEARLY = 6
 """Tasks that a replica will want to end when it wakes up."""
 HANDS = 2

@@ -65,6 +65,7 @@ class Runner:
         self._credentials = InputSealer(secret)
         self.bell = LocalBell()
         self._identity = identity or Worker()
+        self.lease_is_over = self._identity.lease_is_over
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
         self.queue = TaskQueue(name, self._identity, settings, agent)
