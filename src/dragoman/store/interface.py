@@ -25,6 +25,7 @@ from .bulkheads import Bulkheads
 from .link_keys import LinkKeyStore
 from .link_status import LinkStatusStore
 from .registry import RegistryStore
+from .replicas import ReplicaStore
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
@@ -139,6 +140,9 @@ class Store(Protocol):
     """The keys of agents that dial in. It may be used only while the store is open."""
     link_status: LinkStatusStore
     """The status of links. It may be used only while the store is open."""
+    replicas: ReplicaStore
+    """The reports of the processes that serve from this store. It may be used only while the store
+    is open."""
     transfer: TransferStore
     """Exports and imports everything. It may be used only while the store is open."""
 

@@ -24,6 +24,7 @@ from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..replicas import ReplicaStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..transfer.memory import MemoryTransfer
@@ -46,13 +47,13 @@ class MemoryStore(OutboxCalls):
     def __init__(
         self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None
     ) -> None:
-        self._clock, self._steady = clock, steady_of(clock)
-        self._limit = limit
+        self._clock, self._steady, self._limit = clock, steady_of(clock), limit
         kept = kept or MemoryCollections(clock)
         self.sessions: SessionStore = kept.sessions
         self.registry: RegistryStore = kept.registry
         self.link_keys: LinkKeyStore = kept.link_keys
         self.link_status: LinkStatusStore = kept.link_status
+        self.replicas: ReplicaStore = kept.replicas
         self._transfer = MemoryTransfer(kept)
         self.transfer: TransferStore = self._transfer
         self._clear()

@@ -14,6 +14,7 @@ from .hooks import HookTests
 from .link_keys import LinkKeyTests
 from .link_status import LinkStatusTests
 from .registry import RegistryTests
+from .replicas import ReplicaTests
 from .runs import RunTests
 from .sessions import SessionTests
 from .transfer import TransferTests
@@ -33,6 +34,7 @@ class StoreContract(
     RegistryTests,
     LinkKeyTests,
     LinkStatusTests,
+    ReplicaTests,
     TransferTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
