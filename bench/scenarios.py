@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from . import scaling, start
+from . import queues, scaling, start
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
 from .link_load import links
@@ -353,6 +353,7 @@ SCENARIOS = {
             )
         ),
         *scaling.SCENARIOS,
+        *queues.SCENARIOS,
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         *start.SCENARIOS,
     )
