@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from .goal import Goal, Results
 from .load import HOST, Connection, connections
@@ -45,22 +46,23 @@ async def gets_with_wrk(server: Server, pace: Pace) -> Sample:
 
     program = shutil.which("wrk")
     if program is None:
-        return await timed(server, pace, CONNECTIONS, exchange)
+        return await timed(server, pace, CONNECTIONS * server.subject.processes, exchange)
     async with connections(server.port, 1) as (connection,):
         await exchange(connection, 0)
     url = f"http://{HOST}:{server.port}/tasks/{task_id}"
-    await _wrk(program, url, server.subject.warm_up * pace.warm_up_share)
+    wrk = partial(_wrk, program, url, CONNECTIONS * server.subject.processes)
+    await wrk(server.subject.warm_up * pace.warm_up_share)
     cpu = server.cpu_seconds()
-    count, rate = await _wrk(program, url, pace.seconds)
+    count, rate = await wrk(pace.seconds)
     await asyncio.sleep(SETTLE)
     cpu = server.cpu_seconds() - cpu
     return Sample(cpu_us=cpu / count * 1e6, per_second=rate, requests=count)
 
 
-async def _wrk(program: str, url: str, seconds: float) -> tuple[int, float]:
+async def _wrk(program: str, url: str, connections: int, seconds: float) -> tuple[int, float]:
     """The number of answers, and their rate. wrk counts in whole seconds."""
     process = await asyncio.create_subprocess_exec(
-        *(program, "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s"),
+        *(program, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"),
         *("-H", "A2A-Version: 1.0", url),
         stdout=asyncio.subprocess.PIPE,
     )
