@@ -222,6 +222,7 @@ def _columns(scenario: Scenario, subjects: dict[str, list[Sample]]) -> list[Colu
     columns = [
         Column(f"CPU us per {scenario.unit}", "cpu_us"),
         Column(f"{scenario.unit}s/s", "per_second"),
+        Column("database CPU us", "database_us"),
         Column("p50 ms", "p50_ms"),
         Column("p99 ms", "p99_ms"),
         Column("CPU s", "start_cpu_seconds"),
