@@ -31,8 +31,8 @@ $(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(DOTS) { $(BIN)/pip install -q --disable-pip-version-check --no-compile uv==0.13.8 && $(INSTALL) pip==26.3; } || \
-	$(BIN)/pip install -q --disable-pip-version-check pip==26.3
+	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check --no-compile uv==0.13.8 || true
+	@$(DOTS) $(INSTALL) pip==26.3
 	@touch $@
 
 # What serving and calling agents needs; not what checks and tests need.

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from . import scaling
+from . import scaling, start
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
 from .link_load import links
@@ -201,15 +201,6 @@ async def idle_streams(server: Server, pace: Pace) -> Sample:
             return Sample(kib=(server.rss_kib() - before) / count, requests=count)
 
 
-async def cold_start(server: Server, pace: Pace) -> Sample:
-    """From the start of the process until its card answers."""
-    return Sample(
-        start_seconds=server.start_seconds,
-        start_cpu_seconds=server.start_cpu_seconds,
-        kib=float(server.rss_kib()),
-    )
-
-
 def _streaming(server: Server, command: str, length: int) -> Exchange:
     requests, words = server.requests, server.subject.words
     text = f"{command} {length}"
@@ -365,6 +356,6 @@ SCENARIOS = {
         ),
         *scaling.SCENARIOS,
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
-        Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),
+        *start.SCENARIOS,
     )
 }

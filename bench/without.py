@@ -19,7 +19,7 @@ def _no_batch_scheduling() -> None:
 def _default_collector() -> None:
     from dragoman.server.process import tuning
 
-    tuning.collect_less_often = lambda: None
+    tuning.collect_less_often = tuning.postpone_collection = lambda: None
 
 
 def _no_tap() -> None:

@@ -42,7 +42,7 @@ API = {
         "Calling agents",
         "dragoman.client",
         (
-            *("connect", "RemoteAgent", "Events", "Conversation", "ClientLimits"),
+            *("connect", "RemoteAgent", "Events", "TaskEvents", "Conversation", "ClientLimits"),
             *("Auth", "Credentials", "SharedSecret", "Certificate"),
         ),
     ),

@@ -13,7 +13,7 @@ agent = Agent("Researcher", description="Does a long piece of work, step by step
 @agent.skill("research", description="Researches a topic.", max_attempts=5, timeout=600)
 async def research(turn: Turn) -> str:
     sources = await turn.step("find", find, turn.text)
-    notes = []
+    notes: list[str] = []
     for number, source in enumerate(sources, 1):
         notes.append(await turn.step(f"read {source}", read, source))
         await turn.progress(number / len(sources))

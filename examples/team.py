@@ -55,7 +55,7 @@ async def main(request: str) -> None:
             talk = agent.conversation()
             answer = await talk.send(request)
             while talk.waits and talk.task is not None and talk.task.status.message is not None:
-                print(talk.task.status.message.text)
+                print(talk.task.status.text)
                 answer = await talk.send(await asyncio.to_thread(input, "> "))
             print(answer.text)
 

@@ -9,6 +9,7 @@ import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
+import warm_start
 from counts import FULL, count
 
 # A loaded machine is no fault of an example: nothing is said of how long one may take.
@@ -23,6 +24,9 @@ settings.load_profile("ours")
 
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 """A client of httpx2 reads all CAs of the system, which takes longer than most tests do."""
+
+if not FULL:
+    warm_start.install()
 
 gc.disable()  # until all tests are collected: nothing that is made before then is garbage
 

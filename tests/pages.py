@@ -43,20 +43,21 @@ def blocks(page: Path, language: str = "") -> list[Block]:
     found: list[Block] = []
     inside: tuple[int, str] | None = None
     body: list[str] = []
-    before = ""
+    before = indent = ""
     for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
         if inside is None:
-            if line.startswith("```"):
-                inside, body = (number, line.strip("`").strip()), []
+            if line.lstrip().startswith("```"):
+                indent = line[: len(line) - len(line.lstrip())]  # a block in a list has one
+                inside, body = (number, line.strip("` ")), []
             elif line.strip():
                 before = line
-        elif line == "```":
+        elif line == f"{indent}```":
             text = "".join(f"{one}\n" for one in body)
             run = not before.startswith(NOT_RUN)
             found.append(Block(page, inside[0], inside[1], text, run))
             inside, before = None, ""
         else:
-            body.append(line)
+            body.append(line.removeprefix(indent))
     assert inside is None, f"{name(page)}:{inside and inside[0]}: the block has no end"
     return [block for block in found if not language or block.language == language]
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from dragoman import Agent, Blob, Link, Task, Turn, connect
+from dragoman import Agent, Blob, Link, Turn, connect
 
 agent = Agent("Scanner", description="Counts what is in a file.")
 
@@ -25,7 +25,7 @@ async def talk(address: str = "http://127.0.0.1:8420", dialect: str = "") -> lis
         sent = Blob(b"one\nthree\n", filename="words.txt", media_type="text/plain")
         task = await scanner.send("count", sent)
         heard: list[str] = []
-        for part in task.artifacts[0].parts if isinstance(task, Task) else ():
+        for part in task.parts:
             if isinstance(part, Blob):
                 heard.append(f"{part.filename} ({part.media_type}): {part.content.decode()}")
             elif isinstance(part, Link):

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from dragoman import Agent, State, Task, Turn, connect
+from dragoman import Agent, State, Turn, connect
 
 agent = Agent("Archive", description="Takes its time.")
 
@@ -20,10 +20,10 @@ async def talk(address: str = "http://127.0.0.1:8420", dialect: str = "") -> tup
     async with connect(address, dialect=dialect) as archive:
         task = await archive.send("dragomans", wait=False)
         first = task
-        while isinstance(task, Task) and task.state in (State.SUBMITTED, State.WORKING):
+        while task.state in (State.SUBMITTED, State.WORKING):
             await asyncio.sleep(0.05)
             task = await archive.get(task)
-        return first.state.value if isinstance(first, Task) else "", task.text
+        return first.state.value, task.text
 
 
 if __name__ == "__main__":

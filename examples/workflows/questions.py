@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from dragoman import Agent, Task, Turn, connect
+from dragoman import Agent, Turn, connect
 
 agent = Agent("Flights", description="Books flights.")
 
@@ -24,8 +24,8 @@ async def talk(address: str = "http://127.0.0.1:8420", dialect: str = "") -> lis
     async with connect(address, dialect=dialect) as flights:
         conversation = flights.conversation()
         told = await conversation.send("a flight, please")
-        while isinstance(told, Task) and conversation.waits:
-            question = told.status.message.text if told.status.message else ""
+        while conversation.waits:
+            question = told.status.text
             heard.append(question)
             told = await conversation.send(ANSWERS[question])
         return [*heard, told.text]

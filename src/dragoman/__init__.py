@@ -1,7 +1,8 @@
 """Write an agent once, speak every agent-to-agent dialect."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dragoman.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dragoman.agent import Agent, Answer, SyncTurn, Turn
@@ -73,26 +74,21 @@ __all__ = [
     "file",
 ]
 
-_HOMES = {
-    "dragoman.agent": "Agent Answer SyncTurn Turn",
-    "dragoman.agent.parts": "file",
-    "dragoman.backend": "Backend",
-    "dragoman.client": "connect",
-    "dragoman.core.card": "Extension Provider",
-    "dragoman.core.events": "ArtifactChunk Ask Asked Event Note Noted Opened Snapshot Stamped "
-    "StateChanged",
-    "dragoman.core.model": "Artifact Blob Data Hook Link Message Part Role State Status Task Text",
-}
-"""The modules of the public names. Each is imported when one of its names is used, so that
-`dragoman --help` needs none of them, and a server needs no HTTP client."""
-_WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'dragoman' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return value
+# Each module is imported when one of its names is used, so that `dragoman --help` needs none of
+# them, and a server needs no HTTP client.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "agent": "Agent Answer SyncTurn Turn",
+        "agent.parts": "file",
+        "backend": "Backend",
+        "client": "connect",
+        "core.card": "Extension Provider",
+        "core.events": "ArtifactChunk Ask Asked Event Note Noted Opened Snapshot Stamped "
+        "StateChanged",
+        "core.model": "Artifact Blob Data Hook Link Message Part Role State Status Task Text",
+    },
+)
 
 
 def __dir__() -> list[str]:

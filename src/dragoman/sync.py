@@ -26,7 +26,7 @@ from dragoman.core.model import AnyPart, Hook, Json, Message, Task
 from dragoman.core.operations import HookPage, TaskPage
 from dragoman.files.download import Progress
 
-__all__ = ["SyncAgent", "SyncConversation", "SyncEvents", "connect"]
+__all__ = ["SyncAgent", "SyncConversation", "SyncEvents", "SyncTaskEvents", "connect"]
 
 T = TypeVar("T")
 Target = TypeVar("Target", bound=client.RemoteAgent | client.Conversation)
@@ -91,13 +91,26 @@ class SyncEvents:
         """The direct reply, if the agent gave one instead of a task."""
         return self._events.reply
 
-    def result(self) -> Task | Message:
-        """Returns the task, or the direct reply, when the stream has ended."""
+    def result(self) -> Task:
+        """Returns the task when the stream has ended; a direct reply is a completed task without an
+        id."""
         return self._loop.run(self._events.result())
 
     def close(self) -> None:
         """Stops reading; the task continues."""
         self._loop.run(self._events.aclose())
+
+
+class SyncTaskEvents(SyncEvents):
+    """The events of a task that exists already, as `watch` returns them."""
+
+    def __iter__(self) -> Iterator[Stamped]:
+        return self
+
+    def __next__(self) -> Stamped:
+        entry = super().__next__()
+        assert isinstance(entry, Stamped)  # noqa: S101  as `TaskEvents` promises
+        return entry
 
 
 class SyncSender(Generic[Target]):
@@ -167,9 +180,9 @@ class SyncAgent(SyncSender[client.RemoteAgent]):
         while (piece := self._loop.run(step())) is not None:
             yield piece
 
-    def watch(self, task: Task | str, cursor: int | None = None) -> SyncEvents:
+    def watch(self, task: Task | str, cursor: int | None = None) -> SyncTaskEvents:
         """Yields the current task and its later events, or the events after a cursor."""
-        return SyncEvents(self._loop, self._target.watch(task, cursor))
+        return SyncTaskEvents(self._loop, self._target.watch(task, cursor))
 
     def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
         """Answers the question of a task."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -36,10 +38,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def shell(command: str, cwd: Path, said: bytes = b"") -> tuple[int, bytes, str]:
+def shell(command: str, cwd: Path) -> tuple[int, bytes, str]:
     """Exit code, output and errors of a line of shell."""
+    return ran(["sh", "-c", command], cwd)
+
+
+def ran(
+    words: list[str], cwd: Path, said: bytes = b"", to: int | IO[bytes] = subprocess.PIPE
+) -> tuple[int, bytes, str]:
+    """Exit code, output and errors of a command."""
     done = subprocess.run(
-        ["sh", "-c", command], cwd=cwd, env=ENVIRON, input=said, capture_output=True, timeout=120
+        words, cwd=cwd, env=ENVIRON, input=said, stdout=to, stderr=subprocess.PIPE, timeout=120
     )
     told = done.stderr.decode()
     assert "Traceback" not in told, told
@@ -47,12 +56,16 @@ def shell(command: str, cwd: Path, said: bytes = b"") -> tuple[int, bytes, str]:
     return done.returncode, done.stdout, told
 
 
+def words_of(command: str) -> list[str]:
+    return [sys.executable, "-m", "dragoman", *command.split()]
+
+
 @pytest.mark.parametrize("command", ["send {url} -", "chat {url}", "chat {url} --json"])
 def test_bytes_that_are_no_text_are_said_as_well_as_can_be(
     server: Served, tmp_path: Path, command: str
 ) -> None:
     said = b"caf\xe9 \x00\xff\xfe hello\n"
-    code, told, _ = shell(f"{SHELL} {command.format(url=server.url)}", tmp_path, said)
+    code, told, _ = ran(words_of(command.format(url=server.url)), tmp_path, said)
     assert code == 0
     assert b"HELLO" in told
 
@@ -62,7 +75,8 @@ def test_bytes_that_are_no_text_are_said_as_well_as_can_be(
     "command", ["send {url} hi", "send {url} hi --json", "card {url}", "tasks list {url}"]
 )
 def test_a_full_disk_is_told_once(server: Served, tmp_path: Path, command: str) -> None:
-    code, _, told = shell(f"{SHELL} {command.format(url=server.url)} > {FULL}", tmp_path)
+    with FULL.open("wb") as full:
+        code, _, told = ran(words_of(command.format(url=server.url)), tmp_path, to=full)
     assert (code, told) == (1, "dragoman: No space left on device\n")
 
 
@@ -84,7 +98,12 @@ def test_streams_may_be_closed(
 
 def test_a_reader_that_leaves_is_no_news(server: Served, tmp_path: Path) -> None:
     for command in (f"card {server.url}", f"send {server.url} hi", f"tasks list {server.url}"):
-        _, _, told = shell(f"{SHELL} {command} | true", tmp_path)
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            _, _, told = ran(words_of(command), tmp_path, to=writer)
+        finally:
+            os.close(writer)
         assert told == ""
 
 

@@ -61,6 +61,17 @@ async def test_a_direct_reply_is_a_completed_task_without_an_id() -> None:
         assert (await far.conversation(skill="hello").send("x")).text == "Hello!"
 
 
+async def test_the_result_of_a_stream_is_a_task_like_that_of_send() -> None:
+    async with served(desk()) as url, connect(url) as agent:
+        events = agent.stream("hi", skill="hello")
+        task = await events.result()
+        assert (task.id, task.state, task.text) == ("", State.COMPLETED, "Hello!")
+        assert events.reply is not None
+        failed = await agent.stream("go", skill="fails").result()
+        assert (failed.state, failed.status.text) == (State.FAILED, "no paper")
+        assert (await agent.send("go")).status.text == ""
+
+
 @pytest.mark.parametrize(
     ("skill", "text"), [("tell", "one two three"), ("hello", "Hello!"), ("status", "All is well")]
 )

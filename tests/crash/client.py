@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -133,18 +132,22 @@ class Outage:
 
     def __init__(self) -> None:
         self._end = 0.0
+        self._away = 0
+        self.refusals = 0
+        """How many requests were refused meanwhile."""
 
     def begin(self) -> None:
         """The store goes away."""
-        self._end = math.inf
+        self._away += 1
 
     def end(self) -> None:
         """The store is back."""
+        self._away -= 1
         self._end = time.monotonic()
 
     def meets(self, began: float) -> bool:
         """Whether the store was away at some time since then."""
-        return began < self._end
+        return self._away > 0 or began < self._end
 
 
 class OutageClient(Client):
@@ -164,6 +167,7 @@ class OutageClient(Client):
                 yield answer
         except Refused as exc:
             if exc.code == UNAVAILABLE and self._outage.meets(began):
+                self._outage.refusals += 1
                 raise Lost(str(exc)) from exc
             raise
 

@@ -66,6 +66,17 @@ def unsettled_postgres(url: str) -> int:
     return _with(url, read)
 
 
+def unsettled_hooks(url: str) -> int:
+    """How many webhooks have not got everything, or never will."""
+
+    async def read(db: asyncpg.Connection[Any], schema: str) -> int:
+        due = await db.fetchval(f"SELECT count(*) FROM {schema}.hook WHERE due_at > 0")
+        dead = await db.fetchval(f"SELECT count(*) FROM {schema}.letter")
+        return int(due) + int(dead)
+
+    return _with(url, read)
+
+
 def _with(url: str, read: Callable[[asyncpg.Connection[Any], str], Awaitable[R]]) -> R:
     address = parse_address(url)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -21,9 +20,9 @@ from crash.check import (
     summary,
     unsettled_sqlite,
 )
-from crash.client import Client, message, sending
+from crash.client import Client
 from crash.fire import FULL
-from crash.load import Load, Memory, counted
+from crash.load import Load, Memory, nearly_done
 from crash.server import Server
 
 PAUSES = 30 if FULL else 2
@@ -84,14 +83,6 @@ async def with_pauses(
     assert integrity(db) == "ok"
     kills = one.lives + other.lives - 2
     return count(memory, kept, one.ledger, kills, compared)
-
-
-async def nearly_done(client: Client, memory: Memory, seconds: float) -> None:
-    """A task that its server will want to end the moment it wakes up, perhaps even before it
-    looks at its lease. The other one has done it all over by then."""
-    said = message(f"1 {seconds}", uuid4().hex, "count")
-    task = (await client.call("SendMessage", sending(said, wait=False)))["task"]
-    memory.expected[memory.ack(task, "count")] = counted(1)
 
 
 def fenced(folder: Path) -> int:

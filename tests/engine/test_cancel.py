@@ -466,6 +466,25 @@ async def test_a_plain_function_that_waits_for_an_answer_is_let_go() -> None:
     assert await asyncio.to_thread(out.wait, 2)
 
 
+async def test_a_cancel_at_a_process_that_lost_the_task_is_true(shared: EngineHarness) -> None:
+    """It does not know yet that another process runs the task."""
+    agent, going = Agent("Sleeper"), asyncio.Event()
+
+    @agent.skill("sleep", cancel_grace=0.2)
+    async def sleep(turn: Turn) -> None:
+        await going.wait()
+
+    async with shared.client(agent) as one, shared.client(agent) as two:
+        task = await one.send("go", wait=False)
+        await one.engine._maintenance.stop()
+        row = await row_of(two, task.id)
+        taken = await two.store.seize(two.engine.runner.worker, task.id, row.epoch)
+        assert taken is not None
+        await two.engine.runner.resume(taken)
+        assert (await one.cancel(task.id)).state is State.CANCELED
+        assert (await two.get(task.id)).state is State.CANCELED
+
+
 async def test_a_worker_nobody_knows_cannot_cancel_but_does_not_hang(memory: EngineHarness) -> None:
     """It counts as dead until its next beat; a cancel waits for that without blocking the loop."""
     agent = Agent("Asker")

@@ -174,7 +174,7 @@ async def test_an_answer_that_crosses_with_the_drop_is_not_lost(memory: EngineHa
             async with background(client.send("yes", task=task, wait=False)) as sending:
 
                 async def heard() -> bool:
-                    await client.engine._maintenance._beat()  # else one every ten seconds
+                    await client.engine._maintenance._reconcile()  # else one every ten seconds
                     return sending.done()
 
                 await until(heard)

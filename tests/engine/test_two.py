@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,8 +18,10 @@ from engine.harness import (
     ANN,
     BOB,
     EngineHarness,
+    Slow,
     background,
     checked,
+    client_of,
     ended,
     gathered,
     log_of,
@@ -77,6 +79,22 @@ async def pair(
         harness.client(trip.agent, **settings) as two,
     ):
         yield one, two
+
+
+async def test_a_send_that_waits_for_the_other_is_answered_when_its_engine_stops(
+    shared: EngineHarness,
+) -> None:
+    """Its caller would otherwise be cut off, and could not know what became of the call."""
+    trip = Trip()
+    async with pair(shared, trip) as (one, two):
+        started = await one.send("wait", wait=False)
+        async with background(two.send("more", task=started)) as waiting:
+            await until(lambda: two.engine._view.waits)
+            await two.engine.stop(0.1)
+            task = await waiting
+        assert (task.id, task.state) == (started.id, State.WORKING)
+        trip.go.set()
+        await ended(one, started.id)
 
 
 async def test_both_see_the_same(shared: EngineHarness) -> None:
@@ -386,6 +404,54 @@ async def test_a_worker_that_was_silent_stops_all_and_begins_anew(harness: Engin
         assert (await ended(client, task.id)).text == "ab"
         assert trip.most == 1
         await checked(client, task.id)
+
+
+async def test_a_worker_that_cannot_renew_its_lease_stops_its_runs_when_it_is_over(
+    memory: EngineHarness,
+) -> None:
+    """The store does not answer, not even with an error."""
+    trip, store = Trip(), Slow(memory.store())
+    async with client_of(trip.agent, store, memory.clock, lease=0.5) as client:
+        task = await client.send("wait", wait=False)
+        await until(lambda: trip.starts[task.id])
+        store.hold("beat")
+        await until(lambda: task.id in trip.stopped)
+        assert store.holds("beat")
+        assert not client.engine.runner.runs
+        store.let_go()
+
+
+async def test_tasks_that_take_long_to_resume_cost_no_lease_and_no_attempt(
+    memory: EngineHarness,
+) -> None:
+    """Their worker is not taken for one that does not run what it has claimed."""
+    trip = Trip()
+    one = memory.client(trip.agent)
+    await one.engine.start()
+    tasks = [await one.send("wait", wait=False) for _ in range(4)]
+    await until(lambda: len(trip.starts) == 4)
+    await memory.crash(one)
+    memory.clock.skip(60)
+    store = Slow(memory.store())
+    async with client_of(trip.agent, store, memory.clock, lease=0.6) as two:
+        worker = two.engine.runner.worker
+        store.hold("records")
+        await until(lambda: _later(memory, two, lambda: store.waiting == 4))  # all at once
+        reconciled = two.engine._maintenance._reconcile
+        for _ in range(3):
+            await reconciled()
+        store.let_go()
+        trip.go.set()
+        for task in tasks:
+            await ended(two, task.id)
+            assert (await row_of(two, task.id)).attempt == 2
+        assert two.engine.runner.worker == worker
+
+
+async def _later(harness: EngineHarness, client: Client, so: Callable[[], bool]) -> bool:
+    """Lets a second pass for a living engine; then whether it is so."""
+    await harness.later(client, 1)
+    return so()
 
 
 async def test_a_claim_nobody_runs_is_taken_up(harness: EngineHarness) -> None:

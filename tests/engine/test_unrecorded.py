@@ -68,5 +68,5 @@ async def test_a_run_that_cannot_hear_keeps_no_other_from_hearing(
         assert (await client.get(stuck.id)).state is State.INPUT_REQUIRED
         # What it could not hear it hears later, whether or not anything changes in the store.
         client.engine.runner.audit.path = None
-        await work._beat()
+        await work._reconcile()
         assert (await ended(client, stuck.id, 60)).text == "True"

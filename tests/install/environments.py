@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import packages
+from counts import FULL
 from pages import ROOT
 
-FULL = bool(os.environ.get("DRAGOMAN_FULL"))
 LIMIT = 300
 """Seconds after which a command hangs."""
 # What would lead a command of the empty environment back to this one.
@@ -58,8 +59,12 @@ def _runs(path: Path) -> bool:
         return False
 
 
-def kinds() -> list[tuple[str, str]]:
-    """What is tried: a Python and an extra each."""
+Kind = tuple[str, str]
+"""A Python, and an extra or none."""
+
+
+def kinds() -> list[Kind]:
+    """What is tried."""
     if not FULL:
         return [(OWN, ""), (OWN, "all")]
     return [
@@ -162,13 +167,25 @@ class _Started:
     address: str
 
 
-def install(wheel: Path, folder: Path, python: str, extra: str) -> Environment:
+def kinds_for_commands() -> list[Kind]:
+    """Where the commands are tried: `make test` does it where the least is installed."""
+    return kinds() if FULL else [(OWN, "")]
+
+
+def new_environment(wheel: Path, folder: Path, python: str, extra: str) -> Environment:
     """An empty environment with our wheel and what it asks for itself."""
     _do([python, "-m", "venv", "--without-pip", str(folder)])
-    wanted = f"{wheel}[{extra}]" if extra else str(wheel)
-    # Like the pip of that environment, only sooner: it need not be made, nor anything compiled.
-    _do([*pip(folder), "install", "-q", "--disable-pip-version-check", "--no-compile", wanted])
+    install(folder, f"{wheel}[{extra}]" if extra else str(wheel))
     return Environment(folder, extra)
+
+
+def install(folder: Path, *words: str) -> None:
+    """Installs into an environment, in `make test-full` as the pip of that environment does, only
+    sooner: it need not be made, nor anything compiled."""
+    if FULL:
+        _do([*pip(folder), "install", "-q", "--disable-pip-version-check", "--no-compile", *words])
+    else:
+        packages.install(str(folder / "bin" / "python"), *words)
 
 
 def pip(folder: Path) -> list[str]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from install.environments import OWN, Environment, build_wheel, install, kinds, pip
+from install.environments import (
+    OWN,
+    Environment,
+    Kind,
+    build_wheel,
+    install,
+    kinds,
+    kinds_for_commands,
+    new_environment,
+    pip,
+)
 from pages import READMES, blocks
 
 pytestmark = pytest.mark.slow
@@ -69,20 +80,27 @@ async def meet(turn: Turn) -> str:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Environment]:
+    """One environment of each kind, made when it is asked for first."""
+    wheel = functools.cache(lambda: build_wheel(tmp_path_factory.mktemp("wheel")))
+
+    @functools.cache
+    def made(kind: Kind) -> Environment:
+        return new_environment(wheel(), tmp_path_factory.mktemp("empty") / "env", *kind)
+
+    return made
 
 
-@pytest.fixture(
-    scope="module",
-    params=kinds(),
-    ids=lambda kind: f"{'python' if kind[0] == OWN else Path(kind[0]).name}-{kind[1] or 'alone'}",
-)
+def named(kind: Kind) -> str:
+    python, extra = kind
+    return f"{'python' if python == OWN else Path(python).name}-{extra or 'alone'}"
+
+
+@pytest.fixture(scope="module", params=kinds_for_commands(), ids=named)
 def empty(
-    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, environment: Callable[[Kind], Environment]
 ) -> Environment:
-    python, extra = request.param
-    return install(wheel, tmp_path_factory.mktemp("empty") / "env", python, extra)
+    return environment(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +120,12 @@ def allowed(extra: str) -> set[str]:
     return missing
 
 
-def test_nothing_is_missing(empty: Environment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", kinds(), ids=named)
+def test_nothing_is_missing(
+    environment: Callable[[Kind], Environment], kind: Kind, tmp_path: Path
+) -> None:
     """Every module can be imported, but for those of an extra that was not asked for."""
+    empty = environment(kind)
     checked = empty.run(*pip(empty.folder), "check", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     done = empty.run("python", "-c", EVERY_MODULE, cwd=tmp_path)
@@ -174,8 +196,7 @@ def test_a_new_project_answers_and_passes_its_test(empty: Environment, tmp_path:
     made = empty.run("dragoman", "new", "my-agent", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     folder = tmp_path / "my-agent"
-    done = empty.run(*pip(empty.folder), "install", "-q", "-e", ".[dev]", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    install(empty.folder, "-e", f"{folder}[dev]")
     done = empty.run("python", "-m", "pytest", "-q", cwd=folder)
     assert done.returncode == 0, done.stdout
     with empty.serving("agent.py", folder) as address:

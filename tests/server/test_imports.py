@@ -35,7 +35,7 @@ OURS = {
     "dragoman.xiaoyi": "XiaoYi links",
     "dragoman.mcp.tool_server": "MCP",
     "dragoman.store.file": "another store",
-    "dragoman.store.memory": "another store",
+    "dragoman.store.memory.store": "another store",
     "dragoman.store.postgres": "another store",
     "dragoman.server.registry.registration": "a registry",
     "dragoman.server.registry.skill_mounts": "several agents",
@@ -43,7 +43,6 @@ OURS = {
     "dragoman.observability.tracing": "traces",
 }
 OTHERS = {
-    "anyio": "HTTP requests of ours",
     "httpcore2": "HTTP requests of ours",
     "h11": "HTTP requests of ours",
     "h2": "HTTP requests of ours",
@@ -53,7 +52,9 @@ OTHERS = {
     "joserfc": "signatures",
     "jsonschema_rs": "skills with a schema",
     "rich": "colours and tables",
-    "importlib.metadata": "stores and dialects of other packages",
+    "importlib.metadata": "stores of other packages",
+    "difflib": "mistakes in the settings",
+    "zipfile": "nothing",
     "grpc": "gRPC",
     "google.protobuf": "gRPC",
     "mcp": "MCP",

@@ -293,6 +293,33 @@ async def test_a_webhook_that_is_set_while_an_append_waits_hears_of_it(tmp_path:
         assert delivery.seq == 3
 
 
+async def test_a_delivery_that_ends_while_an_append_waits_is_followed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """The statement of the append began before nothing was due any more."""
+    url = store_url(tmp_path)
+    schema = parse_address(url).schema
+    async with _fixture(url, tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        hook = Hook(hook_id="h", task_id="t1", url="https://example.com/hook")
+        await fixture.store.set_hook(ALICE, hook)
+        await fixture.append(fixture.write(row.claim, WORKING))
+        (delivery,) = await fixture.store.claim_deliveries(AGENT, 9, 1000)
+        holder = await asyncpg.connect(parse_address(url).dsn)
+        await holder.execute("BEGIN")
+        await holder.execute(f"SELECT 1 FROM {schema}.task WHERE task_id = 't1' FOR UPDATE")
+        ending = asyncio.create_task(fixture.store.mark_delivered(delivery.id))
+        await _blocked(1)
+        appending = asyncio.create_task(fixture.append(fixture.write(row.claim, WORKING)))
+        await _blocked(2)
+        await holder.execute("COMMIT")
+        await holder.close()
+        await ending
+        await appending
+        (following,) = await fixture.store.claim_deliveries(AGENT, 9, 1000)
+        assert following.seq == delivery.seq + 1
+
+
 # Texts, poolers and clocks.
 
 

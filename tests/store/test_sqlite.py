@@ -538,9 +538,25 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     with pytest.raises(sqlite3.OperationalError):
         migrations.migrate(connection, "x.db", [good, bad])
+    assert connection.execute("PRAGMA user_version").fetchone() == (0,)
+    assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    migrations.migrate(connection, "x.db", [good])
+    with pytest.raises(sqlite3.OperationalError):
+        migrations.migrate(connection, "x.db", [good, bad])
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     assert connection.execute("SELECT count(*) FROM a").fetchone() == (0,)
     connection.close()
+
+
+def test_a_new_file_waits_for_the_disk_once(tmp_path: Path) -> None:
+    """Every commit waits for the disk: one for each layout took longer than the rest of a start."""
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    ran: list[str] = []
+    connection.set_trace_callback(ran.append)
+    migrations.migrate(connection, "x.db", migrations.scripts())
+    migrations.migrate(connection, "x.db", migrations.scripts())
+    connection.close()
+    assert ran.count("COMMIT") == 1
 
 
 async def test_two_may_open_a_new_file_at_once(tmp_path: Path) -> None:

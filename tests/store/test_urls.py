@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_another_package_brings_a_scheme(monkeypatch: pytest.MonkeyPatch) -> Non
     def points(group: str, **how: str) -> EntryPoints:
         return EntryPoints([point]).select(group=group, **how)
 
-    monkeypatch.setattr(urls, "entry_points", points)
+    monkeypatch.setattr(importlib.metadata, "entry_points", points)
     monkeypatch.setattr(EntryPoint, "load", lambda self: make_mine)
     store = open_store("mine://there", clock=lambda: 7)
     assert isinstance(store, Mine)

@@ -1,4 +1,5 @@
-"""Calls that must type-check under `mypy --strict`. Nothing here runs."""
+"""Calls that must type-check under `mypy --strict` and pyright. Nothing here runs."""
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -177,8 +178,8 @@ async def client() -> None:
         assert_type(await caller.ask("hi"), Task | Message)
         async for event in caller.stream("hi"):
             assert_type(event, Stamped | Message)
-        async for event in caller.watch(task.id, cursor=3):
-            assert_type(event, Stamped | Message)
+        async for entry in caller.watch(task.id, cursor=3):
+            assert_type(entry, Stamped)
         assert_type(await caller.get(task.id, history_length=1), Task)
         assert_type(await caller.list(state=State.WORKING), TaskPage)
         assert_type(await caller.cancel(task.id), Task)
@@ -228,6 +229,7 @@ async def remote() -> None:
         assert_type(answer, Task)
         assert_type(answer.text, str)
         assert_type(answer.files, tuple[File, ...])
+        assert_type(answer.status.text, str)
         days: int = answer.data["days"]
         await far.answer(answer, f"{days} days")
         await far.cancel(answer)
@@ -240,6 +242,10 @@ async def remote() -> None:
         async for event in events:
             assert_type(event, Stamped | Message)
         assert_type(events.task, Task | None)
+        assert_type(await events.result(), Task)
+        async for entry in far.watch(answer):
+            assert_type(entry, Stamped)
+        assert_type(await far.watch(answer, cursor=3).result(), Task)
         assert_type(await far.get("t"), Task)
         assert_type(await far.call(GetTask(task_id="t"), ANYONE), Task)
         talk = far.conversation()

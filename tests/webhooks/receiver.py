@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +45,27 @@ Answer = Callable[[Heard], "tuple[int, dict[str, str]] | Awaitable[tuple[int, di
 def ok(heard: Heard) -> tuple[int, dict[str, str]]:
     """Says thanks."""
     return 204, {}
+
+
+class Moody:
+    """Refuses 20 % of the calls, and of the rest stores 5 % without ever answering."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.stored: dict[str, list[Heard]] = defaultdict(list)
+        self.calls = self.failed = self.unanswered = 0
+
+    def __call__(self, heard: Heard) -> tuple[int, dict[str, str]]:
+        self.calls += 1
+        lot = self.dice.random()
+        if lot < 0.20:
+            self.failed += 1
+            return self.dice.choice((500, 503, 429, 404, 0)), {}
+        self.stored[heard.path].append(heard)
+        if lot < 0.24:
+            self.unanswered += 1
+            return 0, {}
+        return 200, {}
 
 
 @dataclass

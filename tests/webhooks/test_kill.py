@@ -7,7 +7,6 @@ import os
 import random
 import sqlite3
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from crash.client import Client, Lost, message
 from crash.server import Server
 from waiting import before_again, until
-from webhooks.receiver import Heard, Receiver
+from webhooks.receiver import Heard, Moody, Receiver
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
 DELIVERIES = 5_000 if FULL else 300
@@ -35,27 +34,6 @@ schedule = [0, {waits}]
 timeout = 1.0
 probe = 0.2
 """
-
-
-class Moody:
-    """Refuses 20 % of the calls, and of the rest stores 5 % without ever answering."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.stored: dict[str, list[Heard]] = defaultdict(list)
-        self.calls = self.failed = self.unanswered = 0
-
-    def __call__(self, heard: Heard) -> tuple[int, dict[str, str]]:
-        self.calls += 1
-        lot = self.dice.random()
-        if lot < 0.20:
-            self.failed += 1
-            return self.dice.choice((500, 503, 429, 404, 0)), {}
-        self.stored[heard.path].append(heard)
-        if lot < 0.24:
-            self.unanswered += 1
-            return 0, {}
-        return 200, {}
 
 
 async def opened(client: Client, url: str, n: int) -> None:

@@ -58,7 +58,7 @@ def _told(answer: Task | Message) -> str:
     """Returns the answer of an agent in words for a model."""
     if isinstance(answer, Message) or answer.state is State.COMPLETED:
         return answer.text or _data(answer)
-    said = answer.status.message.text if answer.status.message is not None else ""
+    said = answer.status.text
     if answer.state in FINAL:
         return f"The agent ended the task as {answer.state.value}. {said}".strip()
     return (

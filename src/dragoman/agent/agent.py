@@ -72,6 +72,10 @@ class Agent:
 
     acts_for_callers = False
     """Whether it needs the tokens of its callers, to call other agents for them."""
+    is_backend = False
+    """Whether it is a `Backend`, which has functions in place of skills."""
+    keeps_tasks = False
+    """Whether it keeps all tasks itself, so that it needs no store of ours."""
 
     def __init__(
         self,
@@ -144,6 +148,7 @@ class Agent:
         max_attempts: int = 10,
         timeout: float = 3600.0,
         cancel_grace: float = 10.0,
+        max_runs: int = 0,
         scopes: Iterable[str] = (),
         extended: bool = False,
         anonymous: bool = False,
@@ -154,10 +159,10 @@ class Agent:
             raise ConfigError('A skill needs an id: write @agent.skill("plan"), not @agent.skill')
         if on_crash not in ("resume", "fail"):
             raise ConfigError(f'Skill `{id}`: on_crash is "resume" or "fail", not {on_crash!r}')
-        if max_attempts < 1 or timeout <= 0 or cancel_grace < 0 or join < 0:
+        if max_attempts < 1 or timeout <= 0 or min(cancel_grace, join, max_runs) < 0:
             raise ConfigError(
                 f"Skill `{id}`: max_attempts and timeout must be positive, "
-                "cancel_grace and join not negative"
+                "cancel_grace, join and max_runs not negative"
             )
 
         def add(function: F) -> F:
@@ -185,6 +190,7 @@ class Agent:
                 max_attempts=max_attempts,
                 timeout=timeout,
                 cancel_grace=cancel_grace,
+                max_runs=max_runs,
                 scopes=tuple(scopes),
                 extended=extended,
                 anonymous=anonymous,

@@ -59,6 +59,9 @@ class Skill(Struct, frozen=True, kw_only=True):
     max_attempts: int = 10
     timeout: float = 3600.0
     """The seconds of work after which a run is ended."""
+    max_runs: int = 0
+    """How many of its tasks may run at a time, in all processes on one store; further ones wait.
+    0: as many as the settings allow."""
     cancel_grace: float = 10.0
     """The seconds that a canceled run has to end by itself."""
     scopes: tuple[str, ...] = ()

@@ -38,6 +38,8 @@ KEEP = EngineSettings().keep_tasks
 class Backend(Agent):
     """An agent whose tasks live in another system, accessed by functions of its author."""
 
+    is_backend = True
+
     def __init__(
         self,
         name: str,

@@ -39,7 +39,7 @@ COMMANDS = {
     "xiaoyi": ("serve", "Make and revoke the keys of agents that dial in over XiaoYi links."),
     "lite": ("serve", "Put an agent into chat rooms, and list the agents that were met there."),
     "mcp": ("serve", "Offer the skills of agents as MCP tools on standard input and output."),
-    "data": ("operate", "Export or erase stored tasks."),
+    "data": ("operate", "Export or erase stored tasks, or copy a store."),
     "keys": ("operate", "Create keys that sign cards."),
     "completion": ("operate", "Print a completion script for your shell."),
 }
@@ -164,6 +164,9 @@ def main(tokens: list[str] | None = None) -> None:
         # Answered without any import: this is the first thing that people try.
         print(__version__ if "--version" in given else overview(), flush=True)
         return
+    from dragoman.server.process.tuning import postpone_collection
+
+    postpone_collection()
     from cyclopts import CycloptsError
 
     from dragoman.core.errors import DragomanError

@@ -35,15 +35,7 @@ def opened(url: str | None, work: Callable[[Store], Awaitable[R]], *, create: bo
     """Runs a function with the store of these settings. With `create`, a store that does not exist
     is created."""
     place = place_of(url)
-    scheme, _, rest = place.partition(":")
-    if scheme == "memory":
-        raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
-    slashes = {"sqlite": "///", "file": "//"}.get(scheme)
-    if not create and slashes is not None and not Path(rest.removeprefix(slashes)).exists():
-        # A typing mistake must not create an empty store.
-        raise ConfigError(
-            f"There is no store {place}. Go where the agent is served, or name it with --store."
-        )
+    check_place(place, create=create)
 
     async def main() -> R:
         store = open_store(place)
@@ -54,6 +46,19 @@ def opened(url: str | None, work: Callable[[Store], Awaitable[R]], *, create: bo
             await store.close()
 
     return asyncio.run(main())
+
+
+def check_place(place: str, *, create: bool) -> None:
+    """Raises `ConfigError` if there is no store at a URL, unless it may be created."""
+    scheme, _, rest = place.partition(":")
+    if scheme == "memory":
+        raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
+    slashes = {"sqlite": "///", "file": "//"}.get(scheme)
+    if not create and slashes is not None and not Path(rest.removeprefix(slashes)).exists():
+        # A typing mistake must not create an empty store.
+        raise ConfigError(
+            f"There is no store {place}. Go where the agent is served, or name it with --store."
+        )
 
 
 def has_link_keys(place: str) -> bool:

@@ -4,7 +4,7 @@ from .agent import RemoteAgent
 from .connect import connect
 from .conversation import Conversation
 from .credentials import Auth, Certificate, Credentials, SharedSecret
-from .event_stream import Events
+from .event_stream import Events, TaskEvents
 from .limits import ClientLimits
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "Events",
     "RemoteAgent",
     "SharedSecret",
+    "TaskEvents",
     "connect",
 ]

@@ -15,13 +15,14 @@ from dragoman.agent.remote_calls import SendOptions, as_task
 from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.questions import answer_value
 from dragoman.files.download import Progress
 
 from .conversation import Conversation
-from .event_stream import Events, result_parts, text_of
+from .event_stream import Events, TaskEvents, result_parts, text_of
 from .failover import FailoverPeer
 from .files import Files, Source, parts_to_send
 from .limits import ClientLimits
@@ -156,7 +157,7 @@ class RemoteAgent:
         that resumes it itself if it breaks."""
         return await self._remote.begin(op, ctx)
 
-    def watch(self, task: Task | str, cursor: int | None = None) -> Events:
+    def watch(self, task: Task | str, cursor: int | None = None) -> TaskEvents:
         """Yields the current task and its later events, or the events after a cursor."""
         op = ops.Watch(task_id=_id(task))
         ctx = replace(self._context, cursor=cursor)
@@ -164,7 +165,7 @@ class RemoteAgent:
         async def begin() -> tuple[ops.Streamed, Context]:
             return op, ctx
 
-        return Events(self._remote, begin)
+        return TaskEvents(self._remote, begin)
 
     async def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
         """Answers the question of a task with text, data or files; True or False answers an
@@ -196,7 +197,7 @@ class RemoteAgent:
         """
         if isinstance(what, ops.Operation):
             return await self._remote.call(what, ctx or self._context)
-        from .arguments import check_arguments, fitting, schemas_of
+        from .arguments import check_arguments, fitting
 
         takes, gives = schemas_of(self.card, what)
         given = builtins_of(arguments)

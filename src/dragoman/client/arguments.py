@@ -9,26 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jsonschema_rs
-
-from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, PeerMisbehaved
-from dragoman.core.extensions import SKILLS
 from dragoman.core.model import AnyPart, Data, Json, Text
-
-
-def schemas_of(card: Card, skill: str) -> tuple[Json, Json]:
-    """Returns the input and the output schema of a skill, each None if the card has none. Raises
-    `BadParams` if there is no such skill."""
-    if card.skills and skill not in (known := [each.id for each in card.skills]):
-        raise BadParams(f"There is no skill {skill!r}; there are: {', '.join(known)}")
-    for extension in card.extensions:
-        if extension.uri == SKILLS:
-            schemas = (extension.params or {}).get("schemas")
-            found = schemas.get(skill) if isinstance(schemas, dict) else None
-            if isinstance(found, dict):
-                return found.get("input"), found.get("output")
-    return None, None
 
 
 def check_arguments(schema: Json, arguments: dict[str, Json], skill: str) -> None:
@@ -66,6 +48,8 @@ def fitting(schema: Json, parts: Sequence[AnyPart], skill: str) -> Json:
 def _wrong(schema: Json, value: Json) -> tuple[str, str] | None:
     if not isinstance(schema, dict | bool):
         return None
+    import jsonschema_rs  # three megabytes, which callers of agents without schemas need not carry
+
     try:
         validator: Any = jsonschema_rs.validator_for(
             schema,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol
 
+from dragoman.agent.remote_calls import as_task
 from dragoman.core.errors import PeerMisbehaved, PeerRefused
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.model import AnyPart, Message, State, Task
@@ -59,14 +60,15 @@ class Events:
         """The number of connections so far."""
         return self._follower.connections if self._follower is not None else 0
 
-    async def result(self) -> Task | Message:
-        """Returns the task, or the direct reply, when the stream has ended."""
+    async def result(self) -> Task:
+        """Returns the task when the stream has ended. A direct reply gives a completed task whose
+        id is empty, as it does in `send`; `reply` is the message."""
         async for _ in self:
             pass
         found = self.reply or self.task
         if found is None:
             raise PeerMisbehaved("The stream ended without telling anything")
-        return found
+        return as_task(found)
 
     def __aiter__(self) -> Events:
         return self
@@ -106,6 +108,19 @@ class Events:
         await self.aclose()
 
 
+class TaskEvents(Events):
+    """The events of a task that exists already, as `watch` yields them."""
+
+    def __aiter__(self) -> TaskEvents:
+        return self
+
+    async def __anext__(self) -> Stamped:
+        entry = await super().__anext__()
+        if isinstance(entry, Message):
+            raise PeerMisbehaved("The agent answered with a message about no task")
+        return entry
+
+
 async def text_of(events: Events) -> AsyncGenerator[str, None]:
     """Yields the text of an answer as it arrives. Raises `PeerRefused` if the task does not
     complete."""
@@ -138,7 +153,7 @@ def result_parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
     if isinstance(answer, Message):
         return answer.parts
     if answer.state is not State.COMPLETED:
-        said = answer.status.message.text if answer.status.message else ""
+        said = answer.status.text
         raise PeerRefused(
             f"{skill} is {answer.state.value}" + (f": {said}" if said else ""),
             task_id=answer.id,

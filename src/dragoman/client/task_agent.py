@@ -29,6 +29,7 @@ from dragoman.agent.remote_calls import (
 from dragoman.core.card import Card
 from dragoman.core.errors import PeerMisbehaved, TaskFinished
 from dragoman.core.events import Ask, Snapshot, Stamped
+from dragoman.core.json_schema import schemas_of
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.questions import answer_value, question_in
@@ -36,7 +37,7 @@ from dragoman.core.stream_state import Entry
 from dragoman.relay.remote_task import RemoteTask, context_for
 
 from .agent import RemoteAgent
-from .arguments import check_arguments, fitting, schemas_of
+from .arguments import check_arguments, fitting
 from .event_stream import Events, result_parts
 from .failover import RESTS
 from .waiting import rested, retold, waits

@@ -1,4 +1,4 @@
-"""Validates values against JSON Schemas.
+"""JSON Schemas: those that cards publish for skills, and whether values are valid against them.
 
 The schemas come from the other side, so they are treated as untrusted data: nothing that they
 refer to is fetched, and patterns run in an engine without exponential backtracking.
@@ -11,13 +11,29 @@ from typing import Any
 
 import msgspec
 
+from .card import Card
 from .errors import BadParams
+from .extensions import SKILLS
 from .model import Json
 
 MOST_CHARS = 300
 """The maximum length of an explanation, in characters."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def schemas_of(card: Card, skill: str) -> tuple[Json, Json]:
+    """Returns the input and the output schema of a skill, each None if the card has none. Raises
+    `BadParams` if there is no such skill."""
+    if card.skills and skill not in (known := [each.id for each in card.skills]):
+        raise BadParams(f"There is no skill {skill!r}; there are: {', '.join(known)}")
+    for extension in card.extensions:
+        if extension.uri == SKILLS:
+            schemas = (extension.params or {}).get("schemas")
+            found = schemas.get(skill) if isinstance(schemas, dict) else None
+            if isinstance(found, dict):
+                return found.get("input"), found.get("output")
+    return None, None
 
 
 def wrong(schema: Json, value: Json) -> str:

@@ -155,6 +155,12 @@ class Status(Struct, frozen=True, gc=False, omit_defaults=True):
     at: int = 0
     message: Message | None = None
 
+    @property
+    def text(self) -> str:
+        """Returns the text of the message: a question, or why the task failed. It is empty if the
+        agent said nothing."""
+        return self.message.text if self.message is not None else ""
+
 
 class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A piece of work with an id, a state and results."""

@@ -110,9 +110,9 @@ class Peer(Protocol):
     """Anything that answers operations: the local engine, a remote agent, a router or
     middleware."""
 
-    async def call(self, op: Operation[R], ctx: Context) -> R:
+    async def call(self, op: Operation[R], ctx: Context, /) -> R:
         """Returns the answer to an operation, or raises a `DragomanError`."""
 
-    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    def stream(self, op: Streamed, ctx: Context, /) -> AsyncGenerator[Batch, None]:
         """Yields every event from the first to the last. Raises a `DragomanError` before the first
         one if the operation cannot be executed."""

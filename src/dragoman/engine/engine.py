@@ -155,6 +155,7 @@ class Engine:
         lose an attempt."""
         await self._maintenance.pause(self.runner)
         await self.runner.stop(grace)
+        self._view.stop_waiting()
         if self.webhooks is not None:
             await self.webhooks.stop(min(grace, 1.0))
         for outside in (self.runner.outside, *self._left):
@@ -172,6 +173,7 @@ class Engine:
         that start or are resumed later run the new code."""
         before, self.runner.outside = self.runner.outside, outside
         self.agent = self.runner.agent = agent
+        self.runner.queue.use(agent)
         self.runner.renew_context()
         if before is not None:
             self._left.append(before)
@@ -262,27 +264,37 @@ class Engine:
         """Stops the code in whichever process it runs; after its grace period the task is canceled
         without it."""
         grace = self.runner.skill_of(row).cancel_grace
-        run = self.runner.runs.get(row.task_id)
-        if run is None and row.worker:
-            # Another process runs the task and sees the request in the store. If it does not react,
-            # the task is taken over from it.
-            try:
-                async with asyncio.timeout(grace + 2):
-                    await self._view.rest_elsewhere(row.scope, row.task_id)
-            except TimeoutError:
-                pass
-        while run is None:
-            row = await self.store.row(row.scope, row.task_id)
-            if row.final:
+        while not row.final:
+            run = self.runner.runs.get(row.task_id)
+            if run is None and row.worker:
+                # Another process runs the task and sees the request in the store. If it does not
+                # react, the task is taken over from it.
+                try:
+                    async with asyncio.timeout(grace + 2):
+                        await self._view.rest_elsewhere(row.scope, row.task_id)
+                except TimeoutError:
+                    pass
+            run = run or await self._take_over(row)
+            if run is None:
                 return
+            self.runner.cancel(run)
+            await within(run.when_resting(), grace + 5)
+            if run.writer.error is None:
+                return
+            # The run was lost while it was stopped: another process has the task by now, and may
+            # not know of the cancel.
+            row = await self.store.row(row.scope, row.task_id)
+
+    async def _take_over(self, row: Row) -> Run | None:
+        """Claims a task that is to be canceled, or returns None if it has ended."""
+        while not (row := await self.store.row(row.scope, row.task_id)).final:
             taken = await self.store.seize(self.runner.worker, row.task_id, row.epoch)
             if taken is not None:
                 run = await self.runner.adopt(taken)
-                self.runner.queued -= row.runnable and self.runner.queued > 0
-            else:
-                await asyncio.sleep(AGAIN)
-        self.runner.cancel(run)
-        await within(run.when_resting(), grace + 5)
+                self.runner.queue.length -= row.runnable and self.runner.queue.length > 0
+                return run
+            await asyncio.sleep(AGAIN)
+        return None
 
     async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
         begin, task = await self._view.snapshot(self._scope_of(ctx), task_id)
@@ -311,6 +323,14 @@ class Engine:
         # The runs here are counted after the query, because those that were created during it are
         # not yet in the store.
         return max(0, elsewhere) + len(self._runs_of(scope))
+
+    def count_uncommitted(self, ctx: Context) -> int:
+        """Returns the number of this caller's tasks that are new, and not in the store yet."""
+        return sum(not run.log.committed for run in self._runs_of(self._scope_of(ctx)))
+
+    def scope_of(self, ctx: Context) -> Scope:
+        """Returns the scope of the caller's own tasks of this agent."""
+        return self._scope_of(ctx)
 
     def _runs_of(self, scope: Scope) -> list[Run]:
         return [run for run in self.runner.runs.values() if run.writer.row.belongs_to(scope)]

@@ -1,11 +1,13 @@
 """The background work of a worker: renews its lease, starts tasks that are due, takes over the
 tasks of dead workers, expires questions and deletes old data.
 
-Theory. A worker holds a lease, and every task that it runs has a claim with a fencing epoch. Every
-heartbeat renews the lease and compares the claims in the store with the runs in this process. A
-task that is claimed but does not run (because the answer to its claim was lost) is resumed after
-two heartbeats: after one, the claim may simply be newer than the run. A run whose claim is gone is
-stopped. The tasks of a dead worker are released by the next worker that looks.
+Theory. A worker holds a lease, and every task that it runs has a claim with a fencing epoch. A
+heartbeat renews the lease. As often, the claims in the store are compared with the runs in this
+process. A task that is claimed but does not run (because the answer to its claim was lost) is
+resumed after the second look: at the first, the claim may simply be newer than the run. A run whose
+claim is gone is stopped. The tasks of a dead worker are released by the next worker that looks.
+
+A heartbeat does nothing else: to resume many tasks on a slow store may take longer than a lease.
 
 A process is one worker, whichever agents it runs: their runners share one lease, one heartbeat and
 one look at the store. An agent without a run costs no query, no timer and no task here.
@@ -26,6 +28,7 @@ from dragoman.core.questions import answer_value
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store.clock import Clock, steady_of
 from dragoman.store.interface import (
+    NO_LIMITS,
     SILENCE,
     AdminFilter,
     HeldTask,
@@ -34,6 +37,7 @@ from dragoman.store.interface import (
     Store,
     WatchedStore,
 )
+from dragoman.store.transfer.copy import refuse_incomplete_copy
 
 from .overdue import end_overdue
 from .replicas import Replicas
@@ -82,6 +86,8 @@ class Maintenance:
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
+        self._resuming: set[str] = set()
+        """The tokens of claims whose runs are being prepared."""
         self._changes = -1
         """The change counter of the store at the last check."""
         self._steady = steady_of(clock)
@@ -97,12 +103,14 @@ class Maintenance:
         the tasks of dead workers, and starts."""
         async with self._changing:
             self._runners[runner] = None
+            runner.queue.open()
             if self._replicas is not None:
                 runner.bell.on_wait = self._replicas.watch
             if len(self._runners) > 1:
                 self.worker.place_free.set()  # it may have tasks that are due
                 return
             try:
+                await refuse_incomplete_copy(self._store)
                 await self._enlist()
                 await self._store.reap()
             except BaseException:
@@ -123,6 +131,7 @@ class Maintenance:
         holds is given back."""
         async with self._changing:
             self._runners.pop(runner, None)
+            runner.queue.close()
             if self._runners:
                 return
             await self.stop()
@@ -147,6 +156,7 @@ class Maintenance:
         lease = self._settings.lease
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(lambda: lease / 3, self._beat))
+            group.create_task(self._every(lambda: lease / 3, self._reconcile))
             group.create_task(self._every(lambda: LOOK, self._look, wake=self.worker.place_free))
             group.create_task(self._every(lambda: TICK, self._tick))
             group.create_task(self._every(lambda: random.uniform(5, 10), self._reap))
@@ -188,11 +198,14 @@ class Maintenance:
     def _lease_ms(self) -> int:
         return int(self._settings.lease * 1000)
 
+    def _lease_is_over(self) -> bool:
+        """Returns whether other workers may have taken over our tasks, by our own clock."""
+        return asyncio.get_running_loop().time() - self._last_beat >= self._settings.lease
+
     async def _beat(self) -> None:
         worker = self.worker
         began = asyncio.get_running_loop().time()
-        alive = began - self._last_beat < self._settings.lease
-        if not alive or not await self._store.beat(worker.id, self._lease_ms()):
+        if self._lease_is_over() or not await self._store.beat(worker.id, self._lease_ms()):
             # The lease has expired, so other workers may have taken over our tasks. Everything here
             # stops, and a new worker id makes sure that no old claim is mistaken for a new one.
             log.error(
@@ -204,16 +217,20 @@ class Maintenance:
             await self._enlist()
             return
         self._last_beat = began
+
+    async def _reconcile(self) -> None:
+        """Compares the claims in the store with the runs in this process."""
         held = await self._held()
         runs = self._runs()
-        stray = [one.claim for one in held if one.claim.task_id not in runs]
+        claims = [one.claim for one in held if one.claim.task_id not in runs]
+        stray = [claim for claim in claims if claim.token not in self._resuming]
         for claim in stray:
             if claim.token in self._stray:
                 log.warning(
                     "A task that this worker has claimed but does not run is resumed",
                     task=claim.task_id,
                 )
-                taken = await self._store.seize(worker.id, claim.task_id, claim.epoch)
+                taken = await self._store.seize(self.worker.id, claim.task_id, claim.epoch)
                 if taken is not None:
                     await self._resume(taken)
         self._stray = {claim.token for claim in stray}
@@ -257,22 +274,31 @@ class Maintenance:
         if len(self._runners) > 1:
             # One query for all agents: most of them have nothing to do, however many there are.
             due = await self._store.agents_due()
-            runners = [each for each in runners if each.name in due]
             for runner in runners:
-                runner.on_webhook_due()
+                if runner.name in due:
+                    runner.on_webhook_due()
+                else:
+                    runner.queue.length = 0
+            runners = [each for each in runners if each.name in due]
         for runner in runners:
             await self._try(self._look_for, runner)
 
     async def _look_for(self, runner: Runner) -> None:
+        now = asyncio.get_running_loop().time
         while runner.places > 0:
             places = min(BATCH, runner.places)
-            rows = await self._store.claim(runner.worker, runner.name, places)
-            for row in rows:
-                await runner.resume(row)
-            if len(rows) < places:
-                runner.queued = 0
+            rows = await self._store.claim(
+                runner.worker, runner.name, places, runner.queue.limits or NO_LIMITS
+            )
+            if not rows:
                 break
-            runner.queued = max(0, runner.queued - len(rows))
+            runner.queue.claimed(len(rows), now())
+            # Together: one after the other, they would take many round trips to a store far away.
+            self._resuming = {row.token for row in rows}
+            await asyncio.gather(*map(runner.resume, rows))
+            self._resuming.clear()
+        empty = runner.places > 0 and runner.queue.limits is None
+        await runner.queue.count(self._store, now(), empty=empty)
         failed = 0
         for row in await self._store.list_expired_tasks(runner.name, BATCH + runner.overdue):
             try:
@@ -308,7 +334,11 @@ class Maintenance:
             runner.expire(run)
 
     async def _tick(self) -> None:
+        # A heartbeat that waits for a store that is away must not keep our runs going.
+        over = self._lease_is_over()
         for runner in self._runners:
+            if over:
+                runner.lose_all()
             if runner.runs or runner.idle or runner.waits:
                 end_overdue(runner)
 
@@ -318,7 +348,7 @@ class Maintenance:
             log.warning("Tasks of a dead worker were released", tasks=len(taken))
 
     def _sweep_pause(self) -> float:
-        """Returns the seconds until the next clean-up, which depend on the shortest retention."""
+        """Returns the seconds until the next clean-up."""
         keep = self._settings
         shortest = min(keep.keep_events, keep.keep_tasks, *(it.keep_tasks for it in self.sooner))
         return min(SWEEP, max(1.0, shortest / 4))
@@ -351,11 +381,8 @@ class Maintenance:
 
     async def _sweep_sooner(self, sooner: Retention, agent: str) -> None:
         """Deletes the tasks of a tenant or of an agent that have a shorter retention."""
-        which = AdminFilter(
-            tenant=sooner.tenant,
-            agent=agent,
-            ended_before=self._clock() - int(sooner.keep_tasks * 1000),
-        )
+        before = self._clock() - int(sooner.keep_tasks * 1000)
+        which = AdminFilter(tenant=sooner.tenant, agent=agent, ended_before=before)
         while rows := await self._store.find_in_all_scopes(which, SWEPT):
             await self._store.erase([row.task_id for row in rows])
 

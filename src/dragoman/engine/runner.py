@@ -33,7 +33,7 @@ from .runs.sealed_inputs import InputSealer
 from .runs.skill_driver import SYNC_THREADS, perform, perform_traced
 from .runs.stop_reason import StopReason
 from .tail import Idle
-from .worker import Worker
+from .worker import TaskQueue, Worker
 
 log = Logger("runner")
 
@@ -67,8 +67,7 @@ class Runner:
         self._identity = identity or Worker()
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
-        self.queued = 0
-        """The number of this agent's tasks that wait in the store for a free place."""
+        self.queue = TaskQueue(name, self._identity, settings, agent)
         self.place_free = self._identity.place_free
         self.overdue = 0
         """The number of expired tasks that could not be ended last time. The next query asks for
@@ -376,7 +375,10 @@ class Runner:
         if self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]
         self.parked.pop(run.task_id, None)
-        if self.queued:
+        self._free_place()
+
+    def _free_place(self) -> None:
+        if self.queue.length or self.queue.limits is not None:
             self.place_free.set()
 
     def _on_park(self, run: Run) -> None:
@@ -387,8 +389,7 @@ class Runner:
             threaded = [one for one in self.parked.values() if one.skill.shape.threaded]
             if len(threaded) > SYNC_PARKED:
                 self._drop(threaded[0])
-        if self.queued:
-            self.place_free.set()
+        self._free_place()
 
     def _drop(self, run: Run) -> None:
         del self.parked[run.task_id]

@@ -15,7 +15,6 @@ from dragoman.core.errors import (
     StoreUnavailable,
     TaskFinished,
     TaskNotFound,
-    TooMany,
 )
 from dragoman.core.events import Opened
 from dragoman.core.extensions import IDEMPOTENCY
@@ -131,6 +130,8 @@ class MessageSender:
             return None
         if ctx.idempotency_key or IDEMPOTENCY in ctx.extensions:
             return None
+        if runner.queue.limits is not None and runner.queue.holds_up(skill.id):
+            return None
         skill.params.read(op.message)  # invalid input is refused before a task is created
         run = self._draft(op, ctx, skill, queued=False)
         run.writer.open(run.opened, working=True)
@@ -145,9 +146,9 @@ class MessageSender:
         skill = self.skill(op)
         skill.params.read(op.message)  # invalid input is refused before a task is created
         runner = self._runner
-        queued = runner.places <= 0
-        if queued and runner.queued >= runner.settings.max_queue:
-            raise TooMany("The agent has too much to do; try again later")
+        queued = runner.places <= 0 or runner.queue.holds_up(skill.id)
+        if queued:
+            runner.queue.check()
         run = self._draft(op, ctx, skill, queued=queued)
         if hook is not None:
             run.writer.hook, run.writer.has_webhooks = self._hooks.sealed(hook, run.task_id), True
@@ -189,7 +190,9 @@ class MessageSender:
         finally:
             self._keys.replying.pop(place, None)
         if queued:
-            runner.queued += 1
+            runner.queue.length += 1
+            if runner.places > 0:
+                runner.place_free.set()
             return None, run.task_id
         if run.task is None:
             runner.start(run)

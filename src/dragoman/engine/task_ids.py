@@ -17,7 +17,8 @@ from dragoman.store.interface import Scope, Store
 _RANDOM = 8
 """Random bytes in an id; many are requested from the system at once."""
 
-_COUNTS = tuple(f"-7{n:03x}-8" for n in range(0x1000))
+_COUNTS = tuple(f"-7{n:02x}" for n in range(0x100)), tuple(f"{n:x}-8" for n in range(0x10))
+"""The first two digits of the counter, and the third one."""
 
 
 class _Ids:
@@ -43,7 +44,9 @@ class _Ids:
         else:
             self._millis, self._count = max(millis, self._millis + 1), 0
             self._head = f"{self._millis >> 16:08x}-{self._millis & 0xFFFF:04x}"
-        return f"{self._head}{_COUNTS[self._count]}{digits}"
+        high, low = _COUNTS
+        count = self._count
+        return f"{self._head}{high[count >> 4]}{low[count & 15]}{digits}"
 
 
 new_id = _Ids()

@@ -26,6 +26,13 @@ class TaskReader:
         self._runner = runner
         self._store = runner.store
         self._max_wait = runner.settings.max_wait
+        self.waits: set[asyncio.Timeout] = set()
+        """The blocking sends that wait for a task which does not run here."""
+
+    def stop_waiting(self) -> None:
+        """Has blocking sends answer the task as it is, because the engine stops."""
+        for wait in self.waits:
+            wait.reschedule(self._runner.shared.loop.time())
 
     def follow(
         self, scope: Scope, place: Callable[[], Awaitable[Place]]
@@ -51,9 +58,14 @@ class TaskReader:
 
     async def rested(self, scope: Scope, task_id: str, since: int | None) -> None:
         """Does the same for a task that does not run here; `since` None means from now on."""
+        waits = self.waits
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._max_wait):
-                await self.rest_elsewhere(scope, task_id, since, until=_answers)
+            async with asyncio.timeout(self._max_wait) as wait:
+                waits.add(wait)
+                try:
+                    await self.rest_elsewhere(scope, task_id, since, until=_answers)
+                finally:
+                    waits.discard(wait)
 
     async def heard(self, scope: Scope, task_id: str) -> None:
         """Waits until a task has received its answer, for at most `max_wait`."""

@@ -12,10 +12,11 @@ from dragoman.client.limits import ClientLimits
 from dragoman.client.transports.http import Http
 from dragoman.client.transports.http_transport import HttpTransport
 from dragoman.client.transports.transport import Destination
-from dragoman.client.transports.websocket import Receive, Send, halves, open_websocket
+from dragoman.client.transports.websocket import halves, open_websocket
 from dragoman.core.card import Card, Interface
 from dragoman.core.session import Introduction
 from dragoman.dialects import DIALECTS
+from dragoman.net.http.asgi import Receive, Send
 
 IAT, IAT_WEBSOCKET = DIALECTS["iat"], DIALECTS["iat-ws"]
 

@@ -44,7 +44,7 @@ def result_of(found: Task | Message) -> CallToolResult:
     if found.state is State.COMPLETED:
         made = [part for artifact in found.artifacts for part in artifact.parts]
         return _result([*made, *(found.answer.parts if found.answer is not None else ())], meta)
-    said = found.status.message.text if found.status.message is not None else ""
+    said = found.status.text
     what = OVER.get(found.state, f"The task is {found.state.value}")
     return refusal(f"{what}: {said}" if said else f"{what}.", meta)
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +27,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.peer import Context
 from dragoman.net.http.asgi import (
+    AsgiEvent,
     Handler,
     Header,
     Receive,
@@ -34,6 +35,7 @@ from dragoman.net.http.asgi import (
     Send,
     answer,
     headers_in,
+    replay_body,
 )
 from dragoman.net.http.exchange import target_in
 from dragoman.net.http.request_body import RequestBody
@@ -129,7 +131,7 @@ class McpService(Service):
                 callers = await self._callers(scope, headers)
                 sessions = await self._running()
                 if scope["method"] == "POST":
-                    receive = _replayed(await incoming.read(server), receive)
+                    receive = replay_body(await incoming.read(server), receive)
             except DragomanError:
                 _, extra = await incoming.drain()
                 raise
@@ -162,7 +164,10 @@ class McpService(Service):
                 found[name] = caller
         if not found:
             raise refusal
-        self._meter.take(next(iter(found.values())))  # one call, however many agents there are
+        # It is one call, however many agents there are.
+        counted = self._meter.take(next(iter(found.values())))
+        if counted is not None:
+            await counted
         return found
 
     async def _running(self) -> HttpSessions:
@@ -213,24 +218,13 @@ class _Stalled(Exception):
     """Nobody reads the answer."""
 
 
-async def _send(stall: float, send: Send, message: dict[str, Any]) -> None:
+async def _send(stall: float, send: Send, message: AsgiEvent) -> None:
     """Sends a piece of an answer, if its reader takes it in time."""
     try:
         async with asyncio.timeout(stall):
             await send(message)
     except TimeoutError:
         raise _Stalled from None
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Returns what the handler receives: the body that we have read, and then what comes after
-    it."""
-    first = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def received() -> dict[str, Any]:
-        return first.pop() if first else await receive()
-
-    return received
 
 
 async def _refuse(send: Send, error: DragomanError, extra: tuple[Header, ...]) -> None:

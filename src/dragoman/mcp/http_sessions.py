@@ -70,11 +70,7 @@ class HttpSessions:
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         user = AuthenticatedUser(_principal(scope[CALLERS]))  # a session is its caller's alone
-        await self._manager.handle_request(
-            {**scope, "user": user},
-            receive,
-            send,  # type: ignore[arg-type]  # any mapping there; what is sent are dictionaries
-        )
+        await self._manager.handle_request({**scope, "user": user}, receive, send)
 
 
 def _principal(callers: Mapping[str, Context]) -> AccessToken:

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from dragoman.client.arguments import schemas_of
 from dragoman.core import json_schema
 from dragoman.core.card import Card, CardSkill
 from dragoman.core.errors import BadParams
+from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Data, Json, Message, Role, Text
 from dragoman.core.peer import Context, Peer
 

@@ -8,7 +8,6 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
 from dragoman import spans
@@ -156,6 +155,8 @@ class WebhookSender:
         given = reply.headers.get("retry-after", "").strip()
         if given.isascii() and given.isdigit():
             return float(given[:9])
+        from email.utils import parsedate_to_datetime  # few receivers send a date
+
         try:
             return parsedate_to_datetime(given).timestamp() - self._clock() if given else None
         except (ValueError, OverflowError):

@@ -232,7 +232,8 @@ class Authenticator:
         self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str
     ) -> Context:
         caller = await self._caller_by_keys(need, headers, target, certificate)
-        return self._in(caller, headers)
+        entered = self._in(caller, headers)
+        return entered if isinstance(entered, Context) else await entered
 
     async def _caller_by_keys(
         self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str
@@ -248,9 +249,9 @@ class Authenticator:
                 return caller
         raise Unauthenticated()
 
-    def _in(self, caller: Context, headers: Mapping[str, str]) -> Context:
-        if self._meter is not None:
-            self._meter.take(caller)
+    def _in(self, caller: Context, headers: Mapping[str, str]) -> Context | Awaitable[Context]:
+        if self._meter is not None and (counted := self._meter.take(caller)) is not None:
+            return _told_later(counted, caller, headers)
         return told(caller, headers)
 
     def _caller(self, headers: Mapping[str, str], target: str, certificate: str) -> Context | None:
@@ -282,6 +283,13 @@ class Authenticator:
         if isinstance(error, DragomanError) and (after := error.public.get("retry_after")):
             return ((b"retry-after", after.encode("latin-1", "replace")),)
         return ()
+
+
+async def _told_later(
+    counted: Awaitable[None], caller: Context, headers: Mapping[str, str]
+) -> Context:
+    await counted
+    return told(caller, headers)
 
 
 class Recognizer:

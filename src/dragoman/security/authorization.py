@@ -21,7 +21,7 @@ from dragoman.core.peer import Batch, Context, Peer
 
 from .anonymous import Anonymous
 from .call_policy import CallPolicy, decided
-from .rate_limits import Meter
+from .rate_limits import CountsTasks, Meter
 
 READS = frozenset(
     (ops.GetTask, ops.ListTasks, ops.Watch, ops.GetHook, ops.ListHooks, ops.GetExtendedCard)
@@ -30,11 +30,8 @@ READS = frozenset(
 
 
 @runtime_checkable
-class Tells(Protocol):
+class Tells(CountsTasks, Protocol):
     """A peer that knows the tasks of a caller, such as the engine."""
-
-    def count_unfinished(self, ctx: Context) -> Awaitable[int]:
-        """Returns how many tasks of this caller run or wait."""
 
     def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
         """Returns the skill of a caller's task, or raises `TaskNotFound`."""
@@ -93,7 +90,7 @@ class AuthorizingPeer:
     async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields every event, if the caller is authorized."""
         await self._allowed(op, ctx)
-        close = self.meter.open_stream(ctx)
+        close = await self.meter.open_stream(ctx)
         try:
             if isinstance(op, ops.SendMessage):
                 await self._room(op, ctx)
@@ -113,7 +110,7 @@ class AuthorizingPeer:
 
     async def _room(self, op: ops.SendMessage, ctx: Context) -> None:
         if self.meter.rates.live_tasks and self._tells and not op.message.task_id:
-            self.meter.check_live(await self._tells.count_unfinished(ctx))
+            await self.meter.open_task(ctx, self._tells)
 
     async def _allowed(self, op: ops.Operation[Any], ctx: Context) -> None:
         """Raises `Forbidden`, `Unauthenticated` for what is not open to callers we do not know, or

@@ -31,6 +31,11 @@ def policies_of(rules: Sequence[PolicyRule], policy: CallPolicy | None) -> tuple
     return (*((RulePolicy(rules),) if rules else ()), *((policy,) if policy is not None else ()))
 
 
+def meters_of(policies: Sequence[CallPolicy]) -> list[Meter]:
+    """Returns the meters of the rules that limit how often callers call."""
+    return [m for each in policies if isinstance(each, RulePolicy) for m in each.meters]
+
+
 async def decided(verdict: object) -> None:
     """Raises `Forbidden` for the verdict False of a function, which may be async."""
     if inspect.isawaitable(verdict):
@@ -62,16 +67,20 @@ class RulePolicy:
     """The `[[policy]]` rules of the settings. The first that fits decides."""
 
     def __init__(self, rules: Sequence[PolicyRule]) -> None:
-        self._rules = [_Rule(each) for each in rules]
+        self._rules = [_Rule(each, f"policy {place}") for place, each in enumerate(rules)]
 
     def __call__(
         self, caller: Context, agent: str, operation: Operation[Any], skill: str, task: str
-    ) -> None:
+    ) -> Awaitable[None] | None:
         """Raises `Forbidden`, or `TooMany` if the caller has made as many calls as the rule
-        allows."""
+        allows; the latter perhaps when it is awaited."""
         rule = self._rule(caller, agent, operation, skill)
-        if rule.meter is not None:
-            rule.meter.take(caller)
+        return rule.meter.take(caller) if rule.meter is not None else None
+
+    @property
+    def meters(self) -> list[Meter]:
+        """The meters of the rules that limit how often callers call."""
+        return [rule.meter for rule in self._rules if rule.meter is not None]
 
     def check(self, caller: Context, agent: str, operation: Operation[Any], skill: str) -> None:
         """Raises `Forbidden` for a call that is not made yet, and so is not counted."""
@@ -96,10 +105,10 @@ class RulePolicy:
 class _Rule:
     __slots__ = ("_names", "allow", "meter")
 
-    def __init__(self, rule: PolicyRule) -> None:
+    def __init__(self, rule: PolicyRule, name: str) -> None:
         self.allow = rule.allow
         most = rule.calls_per_minute
-        self.meter = Meter(Rates(calls_per_minute=most)) if most else None
+        self.meter = Meter(Rates(calls_per_minute=most), kind=name) if most else None
         lists = (rule.callers, rule.tenants, rule.agents, rule.skills, rule.operations)
         self._names = [
             (place, _Names(each)) for place, each in enumerate(lists) if each is not None

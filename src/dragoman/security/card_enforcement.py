@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from mimetypes import MimeTypes
 from typing import Any
 
@@ -38,7 +39,6 @@ from dragoman.core.peer import Batch, Context, Peer
 from .authorization import Tells
 
 OCTETS = "application/octet-stream"
-_BY_NAME = MimeTypes()  # Python's own table; the machine's would differ from place to place
 _OLD = {"text": "text/*", "data": "application/json", "file": "*/*", "*": "*/*"}
 """The names of modes in the first versions of A2A."""
 
@@ -171,7 +171,13 @@ def type_of(part: AnyPart) -> str:
         return "text/plain"
     if isinstance(part, Data):
         return "application/json"
-    return _BY_NAME.guess_type(part.filename)[0] or OCTETS
+    return _by_name().guess_type(part.filename)[0] or OCTETS
+
+
+@cache
+def _by_name() -> MimeTypes:
+    """Returns Python's own table; that of the machine would differ from place to place."""
+    return MimeTypes()
 
 
 def fits(media_type: str, modes: Iterable[str]) -> bool:

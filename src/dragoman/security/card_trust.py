@@ -42,8 +42,6 @@ PolicyWord = Literal["require", "if-present", "ignore"]
 SELF = "self"
 """The word in `jku` that allows a key set at the card's own origin."""
 EVERYWHERE = "*"
-MOST_BYTES = 1024 * 1024
-"""The size of a card in bytes."""
 MOST_SOURCES = 64
 """The number of key sets that are kept; an allowed host could name new ones for ever."""
 MOST_FETCHES = 3
@@ -131,7 +129,7 @@ class Trust:
         if self.policy == "ignore":
             return TrustVerdict(card=documents.card_in(raw))
         place = origin_of(origin)
-        if len(raw) > MOST_BYTES:
+        if len(raw) > documents.MOST_BYTES:
             raise _untrusted(place, "unreadable", "it is too large")
         try:
             document = SignedDocument(raw)

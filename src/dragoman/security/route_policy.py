@@ -22,7 +22,16 @@ from dragoman.core.errors import (
     Unauthenticated,
 )
 from dragoman.core.peer import Context
-from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
+from dragoman.net.http.asgi import (
+    AsgiEvent,
+    Handler,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    headers_in,
+)
 
 from .authentication import Authenticator, certificate_in
 from .outbound.address_scopes import within
@@ -139,11 +148,11 @@ async def admitted(scope: Scope, authenticator: Authenticator) -> Context:
 def _private(send: Send) -> Send:
     """Marks an answer as private: what not everyone may see must not lie in a shared cache."""
 
-    async def sent(message: dict[str, object]) -> None:
+    async def sent(message: AsgiEvent) -> None:
         if message["type"] == "http.response.start":
             headers: list[Header] = [
                 (name, b"private, no-cache") if name == b"cache-control" else (name, value)
-                for name, value in message["headers"]  # type: ignore[attr-defined]
+                for name, value in message["headers"]
             ]
             message = {**message, "headers": headers}
         await send(message)

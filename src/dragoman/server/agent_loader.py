@@ -7,7 +7,6 @@ import importlib.util
 import os
 import re
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,6 @@ from types import ModuleType
 
 import dragoman
 from dragoman.agent import Agent
-from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.settings import HostedAgent, Settings
 
@@ -141,7 +139,7 @@ def _made(factory: Callable[[], object], name: str, path: Path | str) -> Agent:
 
 
 def _with_skills(agent: Agent, path: Path | str) -> Agent:
-    if not agent.skills and not isinstance(agent, Backend):
+    if not agent.skills and not agent.is_backend:
         raise ConfigError(
             f"Agent '{agent.name}' in {path} has no skills. Add @agent.skill(\"id\")."
         )
@@ -200,20 +198,19 @@ def _short(path: str | Path) -> Path:
 def _where(exc: BaseException, path: Path | str) -> str:
     """Returns the last line in the traceback of the error that is the author's: in this file, or in
     a module that it imports."""
-    found, trace = "", exc.__traceback__
+    found, trace, not_theirs = "", exc.__traceback__, _not_the_authors()
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(("<", *_NOT_THE_AUTHORS)):
+        if not file.startswith(("<", *not_theirs)):
             found = f"{_short(file)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found or str(path)
 
 
-_NOT_THE_AUTHORS = tuple(
-    os.path.join(folder, "")
-    for folder in (
-        str(Path(dragoman.__file__).parent),
-        *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
-    )
-)
-"""The folders of Dragoman, of the standard library and of installed packages."""
+def _not_the_authors() -> list[str]:
+    """Returns the folders of Dragoman, of the standard library and of installed packages."""
+    import sysconfig
+
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    ours = str(Path(dragoman.__file__).parent)
+    return [os.path.join(folder, "") for folder in (ours, *map(sysconfig.get_path, kinds))]

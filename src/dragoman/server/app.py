@@ -23,7 +23,7 @@ from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
-from dragoman.security.call_policy import CallPolicy, policies_of
+from dragoman.security.call_policy import CallPolicy, meters_of, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
@@ -202,6 +202,8 @@ class App(AgentRouter):
                         self.listed.about = links.about
                         self._is_online = links.is_online
                 self._add_rooms(pool.store)
+                if (maintenance := pool.maintenance) is not None:
+                    self._share_budgets(pool.store, lambda: maintenance.worker.id)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)
@@ -219,6 +221,8 @@ class App(AgentRouter):
                     self.listed.about = links.about
                     routes |= {**links.routes(), **self.listed.routes()}
                 self._add_rooms(only.peer.store)
+                runner = only.peer.runner
+                self._share_budgets(only.peer.store, lambda: runner.worker)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
             patterns |= service.patterns()
@@ -245,6 +249,18 @@ class App(AgentRouter):
 
             rooms = room_services(self, self._shared, store, self.registry)
             self._shared.services.extend(rooms)
+
+    def _share_budgets(self, store: Store, worker: Callable[[], str]) -> None:
+        """Shares the rates and quotas of callers with other processes on the store."""
+        shared = self._shared
+        meters = [meter for meter in (shared.meter, *meters_of(shared.policies)) if meter.limits]
+        if meters and store.shared:
+            from .services.shared_budgets import SharedBudgets
+
+            several = current_worker() is not None
+            shared.services.append(
+                SharedBudgets(meters, store.budgets, worker, never_alone=several)
+            )
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():

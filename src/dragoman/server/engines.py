@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
-from dragoman.backend import Backend
 from dragoman.security.server_secret import folder_of, secret_for
 from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
@@ -78,7 +77,10 @@ def engine_for(
 
     opens = pool is None
     store = open_store(settings.server.store) if pool is None else pool.store
-    if isinstance(agent, Backend):
+    if agent.is_backend:
+        from dragoman.backend import Backend
+
+        assert isinstance(agent, Backend)  # noqa: S101  no other agent says so
         return agent.peer(
             push=settings.push.enabled,
             store=store,
@@ -122,7 +124,7 @@ def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
     False if this peer cannot do that, so that the new agent needs a peer of its own."""
     from dragoman.engine import Engine
 
-    if not isinstance(peer, Engine) or isinstance(agent, Backend):
+    if not isinstance(peer, Engine) or agent.is_backend:
         return False
     before = peer.agent
     if agent.hooks or before.hooks or agent.workspace != before.workspace:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .app import App
 from .engines import engines_for
+from .process import tuning
 from .serve import run_loop, stop_signals
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ async def _run(agent: Agent, settings: Settings, log: Log, ends: Ends) -> None:
     stopping = stop_signals(log)
     try:
         await app.start()
+        tuning.collect_less_often()
         ended, about = ends(app)
         log.info("started", agent=agent.name, **about)
         first: set[asyncio.Future[Any]] = {stopping, ended}

@@ -25,7 +25,7 @@ from .app import App
 from .engines import engines_for
 from .process import tuning
 from .services.factories import LINGER
-from .workers import current_worker, settings_of_worker, supervise
+from .workers import current_worker, settings_of_worker
 
 if TYPE_CHECKING:
     from dragoman.gateway.registry import Factory
@@ -64,6 +64,7 @@ def run(
     `beside` runs until the server stops."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
+    tuning.postpone_collection()
     named = by_name(agents, several=several)
     for agent in named.values():
         check_agent(settings, agent)
@@ -85,6 +86,8 @@ def run(
 
 
 def _supervise(settings: Settings, log: Log, on_start: Callable[[str], None] | None) -> NoReturn:
+    from .workers.supervisor import supervise
+
     def announce(sock: socket.socket) -> None:
         url = address(sock, tls=bool(settings.tls.cert))
         log.info("started", url=url, workers=settings.server.workers, pid=os.getpid())
@@ -160,7 +163,8 @@ async def _serve(
         on_start(url)
     running = asyncio.create_task(beside(app)) if beside is not None else None
     try:
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        first: set[asyncio.Future[Any]] = {serving, stopping}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
     finally:
@@ -168,7 +172,10 @@ async def _serve(
         if running is not None:
             running.cancel()
             await asyncio.wait({running})
-        await wind_down(app, listener)
+        # A person at a terminal waits for the end, so only SIGTERM lets callers go first.
+        told = stopping.result() if stopping.done() and not stopping.cancelled() else None
+        drain = settings.server.drain if told == signal.SIGTERM else 0.0
+        await wind_down(app, listener, drain, last=worker is None)
         log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
 
 
@@ -181,28 +188,33 @@ def _called(app: App) -> dict[str, str]:
     return {"agent": only.agent.name}
 
 
-async def wind_down(app: App, listener: GranianServer) -> None:
-    """Stops the server in the only order in which no caller is left waiting: WebSockets, new
-    connections, runs, and then everything else."""
+async def wind_down(
+    app: App, listener: GranianServer, drain: float = 0.0, *, last: bool = True
+) -> None:
+    """Stops the server in the only order in which no caller is left waiting: WebSockets, callers
+    that keep their connections, new connections, runs, and then everything else. `drain` are the
+    seconds in which callers may go; `last` says that no other process listens on this socket."""
     await app.drain()
+    if drain:
+        await listener.leave(drain, last=last)
     listener.refuse()
     await listener.settle()
     await app.stop()
     await listener.end(LINGER)
 
 
-def stop_signals(log: Log) -> asyncio.Future[None]:
-    """Returns a future that is done at the first SIGINT or SIGTERM. The second signal ends the
-    process at once."""
+def stop_signals(log: Log) -> asyncio.Future[int | None]:
+    """Returns a future that is done at the first SIGINT or SIGTERM, with its number. The second
+    signal ends the process at once."""
     loop = asyncio.get_running_loop()
-    stopping: asyncio.Future[None] = loop.create_future()
+    stopping: asyncio.Future[int | None] = loop.create_future()
 
     def heard(number: int) -> None:
         if stopping.done():
             log.close()
             os._exit(128 + number)
         log.info("stopping", signal=signal.Signals(number).name)
-        stopping.set_result(None)
+        stopping.set_result(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, heard, number)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from dragoman.core.errors import DragomanError, Unauthenticated
 from dragoman.dialects.a2a import RpcCallee
 from dragoman.net.driver import Driver, Exchange
-from dragoman.net.http.asgi import Receive, Scope, Send, headers_in
+from dragoman.net.http.asgi import Receive, Scope, Send, headers_in, replay_body
 from dragoman.net.http.exchange import HttpEndpoint, send_frame
 from dragoman.net.http.request_body import RequestBody
 from dragoman.net.http.router import Router
@@ -69,9 +69,9 @@ class TenantEndpoint:
             return
         router = self._router.router_of(_tenant_in(body))
         if router is None:
-            await self._unnamed(scope, _again(body, receive), send)
+            await self._unnamed(scope, replay_body(body, receive), send)
         else:
-            await router.route(scope, _again(body, receive), send)
+            await router.route(scope, replay_body(body, receive), send)
 
 
 def _tenant_in(body: bytes) -> str:
@@ -79,13 +79,3 @@ def _tenant_in(body: bytes) -> str:
         return _read(body).params.tenant
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""  # the agent that answers the request reports what is wrong
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Returns a `receive` that delivers the body again, as if the request had not been read yet."""
-    parts = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def received() -> dict[str, object]:
-        return parts.pop() if parts else await receive()
-
-    return received

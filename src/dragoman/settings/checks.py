@@ -7,7 +7,7 @@ import re
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import space_of
 
-from .sections import McpServer, Settings
+from .sections import MAY_BE_ZERO, McpServer, Settings
 
 
 def check(settings: Settings) -> None:
@@ -39,8 +39,9 @@ def check(settings: Settings) -> None:
             "signing.jku must start with https://, so that nobody can change the keys."
         )
     for key in limits.__struct_fields__:
-        if getattr(limits, key) <= 0:
-            raise ConfigError(f"limits.{key} must be more than 0.")
+        if getattr(limits, key) < (0 if key in MAY_BE_ZERO else 1e-9):
+            least = "must not be less" if key in MAY_BE_ZERO else "must be more"
+            raise ConfigError(f"limits.{key} {least} than 0.")
     if limits.head_size < 8192:
         raise ConfigError("limits.head_size must be at least 8192.")
     for key in settings.rates.__struct_fields__:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Container, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from dragoman.core.errors import ConfigError
 
 from .agent_credentials import AgentCredentials, TokenExchangeSettings
 from .checks import check
-from .policy_rule import check_rules
+from .policy_rule import check_rules, nearest
 from .sections import (
     LOCAL,
     HostedAgent,
@@ -85,6 +83,8 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"There is no file {path}; create it, or omit --config.") from None
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"{path} cannot be read: {exc}") from None
+    import tomllib  # many servers have no file
+
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
@@ -155,8 +155,8 @@ def _meant(section: str, inner: str, key: str) -> str:
     if found is None:
         return ""
     known = [each for each in found.__struct_fields__ if each != "places"]
-    near = get_close_matches(key, known, 1)
-    hint = f"did you mean `{near[0]}`? " if near else ""
+    near = nearest(key, known)
+    hint = f"did you mean `{near}`? " if near else ""
     return f"; {hint}known are: {', '.join(known)}"
 
 
@@ -245,9 +245,9 @@ def _check_names(environ: Mapping[str, str], used: Container[str]) -> None:
             key = name.removeprefix(prefix).lower()
             if not name.startswith(prefix) or key in keys or name in OTHERS or name in used:
                 continue
-            near = get_close_matches(key, keys, 1)
+            near = nearest(key, keys)
             listed = f"keys of [{section}] are: {', '.join(keys)}"
-            meant = f"did you mean {prefix}{near[0].upper()}?" if near else listed
+            meant = f"did you mean {prefix}{near.upper()}?" if near else listed
             raise ConfigError(f"{name} is no setting; {meant}")
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,8 +94,15 @@ def _wrong_name(key: str, name: str) -> str:
 
 
 def _near(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    near = get_close_matches(name, list(known), 1)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    near = nearest(name, known)
+    return f"; did you mean `{near}`?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns the known name that a misspelt one is nearest to; empty if none is near."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    return next(iter(get_close_matches(name, list(known), 1)), "")
 
 
 def _line(text: str, index: int, key: str) -> int:

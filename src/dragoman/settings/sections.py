@@ -58,6 +58,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: int = 1
     """The number of processes that serve the port. They share the store, so it must be one that
     several processes can use."""
+    drain: float = 1.0
+    """Seconds for which a server that is told to stop (SIGTERM) still answers, so that its callers
+    go to others: it is not ready, and each answer ends its connection."""
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
     card_access: str = "public"
@@ -90,7 +93,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_runs: int = 10_000
     """Concurrent runs; further tasks are queued."""
     max_queue: int = 10_000
-    """Queued tasks; further tasks are refused."""
+    """Queued tasks of one agent; further tasks are refused."""
+    max_queue_total: int = 50_000
+    """Queued tasks of all agents together."""
+    runs_per_tenant: int = 0
+    """Tasks of one tenant that run at a time, in all processes on one store; further ones are
+    queued. 0: no limit."""
+    runs_per_skill: int = 0
+    """Tasks of one skill that run at a time, in all processes, unless its code says max_runs."""
     max_parked: int = 1_000
     """Runs kept in memory while they wait for their caller; the oldest is dropped."""
     max_task_size: int = 64 * 1024 * 1024
@@ -103,6 +113,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long the log of a finished task is kept."""
     keep_tasks: float = 30 * 86_400.0
     """How long a finished task is kept."""
+
+
+MAY_BE_ZERO = frozenset(("runs_per_tenant", "runs_per_skill"))
+"""The keys of `[limits]` that may be 0, which means that there is no limit."""
 
 
 class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

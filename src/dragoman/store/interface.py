@@ -14,22 +14,28 @@ over, with None or with the error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
+from .budgets import BudgetStore
 from .bulkheads import Bulkheads
 from .link_keys import LinkKeyStore
 from .link_status import LinkStatusStore
 from .registry import RegistryStore
+from .run_limits import NO_LIMITS, RunLimits
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
 
+if TYPE_CHECKING:
+    from .transfer.stored_task import TransferStore
+
 __all__ = [
+    "NO_LIMITS",
     "SILENCE",
     "WORKER_LOST",
     "AdminFilter",
@@ -46,6 +52,7 @@ __all__ = [
     "Page",
     "Record",
     "Row",
+    "RunLimits",
     "Scope",
     "Store",
     "Unheard",
@@ -136,6 +143,11 @@ class Store(Protocol):
     """The keys of agents that dial in. It may be used only while the store is open."""
     link_status: LinkStatusStore
     """The status of links. It may be used only while the store is open."""
+    budgets: BudgetStore
+    """What the processes share of the callers' rates and quotas. It may be used only while the
+    store is open."""
+    transfer: TransferStore
+    """Exports and imports everything. It may be used only while the store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout. Raises `ConfigError` if it cannot be
@@ -154,6 +166,9 @@ class Store(Protocol):
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """Renews the lease. Returns False if the worker has been declared dead."""
+
+    async def list_workers(self) -> list[str]:
+        """Returns the workers that are alive, by name."""
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         """Returns the tasks that the worker holds. This only reads, so no other process sees a
@@ -175,8 +190,13 @@ class Store(Protocol):
         """Continues a log. The error is `Fenced` if the claim is lost, and `Unheard` if the task
         would end before its run has received all inputs."""
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        """Claims up to `limit` runnable tasks of an agent that are due, oldest first."""
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
+        """Claims up to `limit` runnable tasks of an agent that are due: the oldest of each tenant
+        first, and tenants in turns. Tasks for which the limits leave no place stay in the queue;
+        they hold in all processes together. The claim may return fewer tasks than there are, but
+        returns none only if there is none to claim."""
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         """Claims one unfinished task, whether another worker holds it or not, if its epoch is still
@@ -289,6 +309,9 @@ class Store(Protocol):
 
     async def count_unfinished(self, scope: Scope) -> int:
         """Returns how many tasks of a caller are not finished."""
+
+    async def count_queued(self, agent: str, limit: int) -> int:
+        """Returns how many tasks of an agent wait for a worker, and counts up to this number."""
 
     async def probe(self) -> None:
         """Makes a write without effect, and raises the error that would prevent any write."""

@@ -126,6 +126,13 @@ def reap(row: Row, now: int) -> Row:
     return replace(row, worker="", token="", runnable=True, run_at=now + backoff(row.attempt))
 
 
+def unclaim(row: Row) -> Row:
+    """Returns the row as another store imports it, in which no worker holds the task."""
+    if not row.worker:
+        return row
+    return replace(row, worker="", token="", runnable=row.cancel or not row.resting)
+
+
 def set_back(row: Row, by: int) -> Row:
     """Moves a due time back with the clock, so that a task does not wait longer because someone
     set the clock back."""
@@ -158,6 +165,11 @@ def request_cancel(row: Row, now: int) -> Row:
     if row.worker:
         return replace(row, cancel=True)
     return replace(row, cancel=True, runnable=True, run_at=now)
+
+
+def is_expired(row: Row, now: int) -> bool:
+    """Returns whether a task has waited for its caller for too long."""
+    return 0 < row.expires_at <= now and row.state in WAITING and row.resting
 
 
 def wipe(said: Input) -> Input:

@@ -42,6 +42,14 @@ class TokenSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The number of the latest change, set by the store."""
 
 
+class UsedKey(Struct, frozen=True):
+    """A key that is good once, such as the digest of a signature, and has been used."""
+
+    key: bytes
+    until: int
+    """When it may be forgotten."""
+
+
 class SessionStore(Protocol):
     """The part of a store that keeps sessions."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
@@ -100,7 +101,7 @@ async def commit(hand_over: Callable[[Done], None]) -> None:
     await future
 
 
-def resolve(future: asyncio.Future[None], error: Exception | None) -> None:
+def resolve(future: asyncio.Future[Any], error: Exception | None) -> None:
     """Passes the outcome of a change on to a future."""
     # The task that awaits the future may have been canceled meanwhile.
     if future.done():

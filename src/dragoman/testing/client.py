@@ -111,14 +111,13 @@ class Client:
             async for event in events:
                 yield event
 
-    async def watch(
-        self, task_id: str, cursor: int | None = None
-    ) -> AsyncGenerator[Stamped | Message, None]:
+    async def watch(self, task_id: str, cursor: int | None = None) -> AsyncGenerator[Stamped, None]:
         """Yields the current task and its later events, or the events after a cursor."""
         ctx = replace(self.context, cursor=cursor)
         async with aclosing(self._events(Watch(task_id=task_id), ctx)) as events:
             async for event in events:
-                yield event
+                if isinstance(event, Stamped):  # a direct reply makes no task
+                    yield event
 
     async def _events(self, op: Streamed, ctx: Context) -> AsyncGenerator[Stamped | Message, None]:
         async with aclosing(self._peer.stream(op, ctx)) as batches:

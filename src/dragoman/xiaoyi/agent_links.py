@@ -240,23 +240,23 @@ class AgentLinks(Service):
         try:
             if len(self._answers) >= MOST_ANSWERS:
                 raise TooMany
-            self._count(ctx)
+            self._heard[key] = None  # before the count, which may take a moment
+            await self._count(ctx)
         except TooMany as error:
+            self._heard.pop(key, None)
             link.callee.resume(request.id, session, task)
             await link.send(link.callee.send(Fault(request.id, error)))
             return
-        self._heard[key] = None
         if len(self._heard) > MOST_HEARD:
             self._heard.popitem(last=False)
         begin = self._work.spawn(self._begin(request, op, ctx))
         self._beginning[begin] = session
         begin.add_done_callback(self._beginning.pop)
 
-    def _count(self, ctx: Context) -> None:
-        """Counts a call of a session, like one of any other caller. Raises `TooMany`. What a server
-        asks on its own account, such as an answer that was lost with its link, does not count."""
-        if self._meter is not None:
-            self._meter.take(ctx)
+    async def _count(self, ctx: Context) -> None:
+        """Counts a call of a session, but not one of a server of its own. Raises `TooMany`."""
+        if self._meter is not None and (counted := self._meter.take(ctx)) is not None:
+            await counted
 
     async def _begin(self, request: RequestIn, op: SendMessage, ctx: Context) -> None:
         session, message = request.session, op.message
@@ -318,7 +318,7 @@ class AgentLinks(Service):
         ctx = self._context(request.session)
         result: Result | Fault
         try:
-            self._count(ctx)
+            await self._count(ctx)
             answers = await self._open_answers(request.session, request.task)
             known = next((each.task_id for each in answers), "")
             op = CancelTask(task_id=known or request.task)
@@ -333,7 +333,7 @@ class AgentLinks(Service):
         """Ends the running and waiting tasks of the session, and starts a new context."""
         ctx = self._context(session)
         try:
-            self._count(ctx)
+            await self._count(ctx)
         except TooMany as error:
             with suppress(LinkLost):
                 await link.send(link.callee.send(Fault(id, error)))

@@ -19,7 +19,7 @@ from dragoman import connect
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import State
 from dragoman.observability.metrics import added_up
-from dragoman.server.workers import supervise
+from dragoman.server.workers.supervisor import supervise
 from dragoman.settings import Server, Settings
 from waiting import until
 

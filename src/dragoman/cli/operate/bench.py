@@ -16,7 +16,7 @@ from dragoman.client import ClientLimits, RemoteAgent
 from dragoman.client.auth.origins import is_loopback
 from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError, DragomanError
-from dragoman.core.model import Message, State
+from dragoman.core.model import State
 
 from .. import json_output
 from ..session_options import DONE, NOT_DONE, SessionOptions, Url, agent_at, completed, run
@@ -124,7 +124,7 @@ async def _ask(
     except DragomanError as exc:
         found.errors[exc.reason] += 1
         return
-    if not isinstance(answer, Message) and answer.state is not State.COMPLETED:
+    if answer.state is not State.COMPLETED:
         found.errors[answer.state.value] += 1
         return
     found.times.append(time.perf_counter() - began)

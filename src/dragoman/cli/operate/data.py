@@ -1,4 +1,4 @@
-"""`dragoman data`: exports or erases stored tasks."""
+"""`dragoman data`: exports, erases or copies what is stored."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from dragoman.store.codec import deeply
 from dragoman.store.interface import AdminFilter, Row, Store
 
 from ..store_access import StoreUrl, opened, settings_of
+from .data_copy import copy
 
-data = App(name="data", help="Export or erase stored tasks.")
+data = App(name="data", help="Export or erase stored tasks, or copy a store.")
+data.command(copy)
 
 PAGE = 500
 """The number of tasks that are looked up at a time."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from rich.console import Console
-from rich.markup import escape
 
 from dragoman import settings as config
 from dragoman.agent import Agent
@@ -27,9 +25,10 @@ from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
 from dragoman.settings import Settings
 
+from ..formatting import line
 from ..json_output import show
 from ..store_access import AsJson, has_link_keys
-from .gateway_status import status
+from ..terminal_style import bold, cyan, say
 from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
 from .settings_watch import SettingsWatch
 
@@ -37,7 +36,7 @@ gateway = App(
     name="gateway",
     help="Serve agents that are elsewhere, in any dialect, in every dialect.",
 )
-gateway.command(status)
+gateway.command("dragoman.cli.serve.gateway_status:status", name="status")
 REACHED = 5.0
 """The seconds after the start in which the gateway reports which agents it has reached."""
 SMALLEST = 'Write one:\n\n  [agents.alpha]\n  url = "http://127.0.0.1:9001"\n'
@@ -120,10 +119,9 @@ def check(file: File = None, /) -> None:
     """Check the settings of a gateway without calling any agent. The exit code is 2 if something is
     wrong, and the message names the line."""
     settings, agents = _loaded(file, {})
-    console = _console()
     for name, agent in agents.items():
-        console.print(f"[bold]{name}[/bold]  {escape(_where(agent, settings, name))}")
-    console.print(f"{len(agents)} agents; nothing is wrong with the settings.")
+        say(f"{bold(name)}  {_where(agent, settings, name)}")
+    say(f"{len(agents)} agents; nothing is wrong with the settings.")
 
 
 @gateway.command
@@ -147,10 +145,9 @@ def losses(
         for pair in pairs:
             show(pair)
         return
-    console = _console()
     for pair in pairs:
         lost = "; ".join(pair["lost"]) or "nothing"
-        console.print(f"[bold]{pair['from']} -> {pair['to']}[/bold]  {escape(lost)}")
+        say(f"{bold(pair['from'] + ' -> ' + pair['to'])}  {lost}")
 
 
 def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
@@ -195,47 +192,40 @@ def announce(
 ) -> None:
     """Prints which agents are served at which addresses, and in which dialect each is called.
     `host_side` says whether sub-agents may register."""
-    console = _console()
     several = len(agents) > 1 if several is None else several
-    console.print(f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]")
+    say(f"{bold('The gateway')} listens at {cyan(f'{url}/')}")
     for name, agent in agents.items():
         here = f"{url}{AGENTS}/{name}/" if several else f"{url}/"
-        where = escape(_where(agent, settings, name))
-        console.print(f"  [bold]{name}[/bold]  [cyan]{here}[/cyan]  {where}")
+        say(f"  {bold(name)}  {cyan(here)}  {_where(agent, settings, name)}")
     if several:
-        console.print(f"  list   {url}{AGENTS}")
+        say(f"  list   {url}{AGENTS}")
     if host_side:
-        console.print(f"  IAT    sub-agents register at {url}/iat")
-    console.print(f"  store  {shown(settings.server.store)}")
-    console.print("  Ctrl-C stops it")
+        say(f"  IAT    sub-agents register at {url}/iat")
+    say(f"  store  {shown(settings.server.store)}")
+    say("  Ctrl-C stops it")
     upstream = [agent for agent in agents.values() if isinstance(agent, UpstreamAgent)]
-    _telling.append(asyncio.get_running_loop().create_task(_tell(console, upstream)))
+    _telling.append(asyncio.get_running_loop().create_task(_tell(upstream)))
 
 
 _telling: list[asyncio.Task[None]] = []
 """References to running tasks, because asyncio holds only weak ones."""
 
 
-async def _tell(console: Console, agents: list[UpstreamAgent]) -> None:
+async def _tell(agents: list[UpstreamAgent]) -> None:
     """Prints in which dialect each agent is called, as soon as it is reached."""
     waiting = list(agents)
     until = asyncio.get_running_loop().time() + REACHED
     while waiting and asyncio.get_running_loop().time() < until:
         for agent in [each for each in waiting if each.dialect]:
             waiting.remove(agent)
-            what = escape(f"{agent.name} speaks {agent.dialect}")
-            console.print(f"  [bold]{agent.served_as}[/bold]  {what}")
+            say(f"  {bold(agent.served_as)}  {line(agent.name)} speaks {agent.dialect}")
         await asyncio.sleep(0.1)
     for agent in waiting:
         what = f"cannot be reached at {agent.pool.url}; it is served, and asked again"
-        console.print(f"  [bold]{agent.served_as}[/bold]  {escape(what)}")
+        say(f"  {bold(agent.served_as)}  {what}")
 
 
 def _where(agent: Agent, settings: Settings, name: str) -> str:
     if isinstance(agent, UpstreamAgent):
         return f"asks {agent.pool.url}"
     return f"runs {settings.agents[name].file}"
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)

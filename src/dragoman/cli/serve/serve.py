@@ -11,13 +11,13 @@ from cyclopts import Parameter
 
 from dragoman import settings as config
 from dragoman.agent import Agent
-from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import folder_in, load_agents
 from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
 
+from ..terminal_style import bold, cyan, say
 from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
 
 
@@ -128,25 +128,18 @@ def serve(
         watch([each for each in folders if each is not None])
         return
     agents = by_name(load_agents(files, settings))
-    own = all(isinstance(each, Backend) and each.keeps_tasks for each in agents.values())
+    own = all(each.keeps_tasks for each in agents.values())
     kept = "the backend's own" if own else shown(settings.server.store)
     run(agents, settings, lambda url: announce(agents, url, kept))
 
 
 def announce(agents: Mapping[str, Agent], url: str, store: str) -> None:
     """Prints what is served at which address."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False, soft_wrap=True)
     for name, agent in agents.items():
         where = url if len(agents) == 1 else f"{url}{AGENTS}/{name}"
-        console.print(
-            f"[bold]{escape(agent.name)}[/bold] listens at [cyan]{where}/[/cyan]  "
-            "(all of A2A, and IAT)"
-        )
-        console.print(f"  card   {where}/.well-known/agent-card.json")
+        say(f"{bold(agent.name)} listens at {cyan(f'{where}/')}  (all of A2A, and IAT)")
+        say(f"  card   {where}/.well-known/agent-card.json")
     if len(agents) > 1:
-        console.print(f"  list   {url}{AGENTS}")
-    console.print(f"  store  {store}")
-    console.print("  Ctrl-C stops it")
+        say(f"  list   {url}{AGENTS}")
+    say(f"  store  {store}")
+    say("  Ctrl-C stops it")

@@ -9,21 +9,22 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.core.errors import CardUntrusted, ConfigError, DragomanError
-from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards import documents
 from dragoman.dialects.a2a.cards import validate as checks
 from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
-from dragoman.security.card_signing import load
-from dragoman.security.card_trust import MOST_BYTES, Trust, TrustVerdict
 from dragoman.security.outbound.guarded_http import GuardedHttp, Rules, Unreachable
 
 from ..stdin_argument import DASH
 from .card_show import level, listed, sheet
+
+if TYPE_CHECKING:
+    from dragoman.security.card_trust import TrustVerdict
 
 card = App(
     name="card", help="Show an agent's card (`dragoman card URL`); sign, verify and validate cards."
@@ -58,6 +59,9 @@ def sign(
     ] = False,
 ) -> None:
     """Sign a card for the readers of each of its versions, and write the signed card."""
+    from dragoman.dialects.a2a.cards import signatures
+    from dragoman.security.card_signing import load
+
     if jku and not jku.startswith("https://"):
         raise ConfigError(
             "--jku must start with https://, so that nobody can change the keys in transit."
@@ -109,6 +113,8 @@ def verify(
     json: AsJson = False,
 ) -> None:
     """Check whether a card is signed with a key that you trust (exit code 1 if not)."""
+    from dragoman.security.card_trust import Trust
+
     raw = _read(source)
     place = origin or (source if _is_url(source) else NOWHERE)
     trust = Trust(policy, keys=key, jku=jku, pins=pins, strict=strict, allow_private=allow_private)
@@ -190,7 +196,7 @@ def _is_url(source: str) -> bool:
 
 def _read(source: str) -> bytes:
     if source == "-":
-        return sys.stdin.buffer.read(MOST_BYTES + 1)
+        return sys.stdin.buffer.read(documents.MOST_BYTES + 1)
     if _is_url(source):
         return asyncio.run(_fetched(source))
     try:
@@ -207,7 +213,7 @@ async def _fetched(url: str) -> bytes:
     try:
         # No version is requested, so that the card has the members that readers of any version use.
         headers = {"accept": "application/json"}
-        reply = await egress.request("GET", url, headers=headers, max_size=MOST_BYTES)
+        reply = await egress.request("GET", url, headers=headers, max_size=documents.MOST_BYTES)
     except Unreachable as exc:
         raise ConfigError(f"{url} cannot be read: {exc}.") from None
     except DragomanError as exc:

@@ -23,7 +23,6 @@ from dragoman.core.card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId
 from dragoman.core.errors import CallError, CardUntrusted
 from dragoman.dialects.a2a.cards import documents, validate
 from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
-from dragoman.security.card_trust import Trust
 
 from .. import formatting, json_output
 from ..session_options import (
@@ -112,6 +111,8 @@ async def card_at(url: str, auth: CardAuth, headers: Mapping[str, str] | None = 
 async def _signature(found: FoundCard) -> tuple[str, str]:
     if not found.card.signatures:
         return UNSIGNED, ""
+    from dragoman.security.card_trust import Trust  # with cryptography, which is slow to import
+
     trust = Trust("if-present", jku=("self",), allow_private=True)
     try:
         verdict = await trust.check(found.raw, found.url)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
-from rich.table import Table
-from rich.text import Text
 
 from dragoman.client import RemoteAgent
 from dragoman.core.errors import ConfigError
@@ -25,7 +23,7 @@ from ..session_options import (
     named,
     run_with,
 )
-from ..view import chosen, console
+from ..view import chosen
 
 tasks = App(
     name="tasks",
@@ -148,6 +146,11 @@ def cancel(url: Url, id: TaskId, /, *, way: SessionOptions = SessionOptions()) -
 
 
 def _table(found: list[Task]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..terminal_view import console
+
     out = console()
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("TASK", "STATE", "SINCE (UTC)"):
@@ -170,10 +173,14 @@ def _said(task: Task) -> str:
     """Returns what a task is about: its first message, or its last."""
     if task.history:
         return task.history[0].text
-    return task.text or (task.status.message.text if task.status.message else "")
+    return task.text or task.status.text
 
 
 def _show(task: Task, url: str) -> None:
+    from rich.text import Text
+
+    from ..terminal_view import console
+
     out = console()
     state = Text(task.state.value, formatting.COLOURS.get(task.state, "cyan"))
     out.print(Text.assemble(Text(formatting.line(task.id), "bold"), "  ", state), soft_wrap=True)

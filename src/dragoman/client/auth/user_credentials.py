@@ -7,7 +7,6 @@ underscore, a hyphen becomes two, and hosts with underscores have no variables.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -167,6 +166,8 @@ def _from_file(path: Path) -> dict[str, Own]:
     content = private_files.read_private(path)
     if content is None:
         return {}
+    import tomllib  # most people have no such file
+
     try:
         said = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:

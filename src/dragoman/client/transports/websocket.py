@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -29,6 +29,7 @@ from dragoman.core.errors import (
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import CallerSession, Frame, Signal
+from dragoman.net.http.asgi import AsgiEvent, Receive, Send
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.outbound.connection_pool import KEEP
 
@@ -36,8 +37,6 @@ from ..credentials import Credentials
 from .http import Address, Http
 from .transport import Asking, Destination, Transport
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 CLOSING = 1.0
 """The seconds for which we wait for the other side's close frame."""
 MOST_IDLE = 4
@@ -122,7 +121,7 @@ def _refusal(exc: InvalidStatus, address: Address, headers: Mapping[str, str]) -
 def halves(socket: ClientConnection) -> tuple[Receive, Send]:
     """Returns a WebSocket as the `receive` and `send` functions of ASGI."""
 
-    async def receive() -> dict[str, Any]:
+    async def receive() -> AsgiEvent:
         try:
             said = await socket.recv()
         except ConnectionClosed:
@@ -130,7 +129,7 @@ def halves(socket: ClientConnection) -> tuple[Receive, Send]:
         key = "text" if isinstance(said, str) else "bytes"
         return {"type": "websocket.receive", key: said}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: AsgiEvent) -> None:
         try:
             await socket.send(message["text"])
         except ConnectionClosed as exc:

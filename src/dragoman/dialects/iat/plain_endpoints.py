@@ -81,7 +81,7 @@ class PlainCallee(IatCallee):
             return super().send(signal)
         match signal:
             case Result(value=Task() as task):
-                last = task.status.message.text if task.status.message else ""
+                last = task.status.text
                 return (_frame(_outcome(task.state, "result", task.text, last)),)
             case Result(value=Message() as message):
                 return (_frame({"result": message.text}),)
@@ -139,7 +139,7 @@ class PlainStream(PlainCallee):
                 self._has_text = self._has_text or bool(artifact.text)
                 return {"type": "chunk", "text": artifact.text}
             case Snapshot(task=task):
-                last = task.status.message.text if task.status.message else ""
+                last = task.status.text
                 return self._state_out(task.state, task.text, last)
             case Asked(kind=kind, message=message):
                 auth = kind is Ask.CREDENTIALS

@@ -1,17 +1,36 @@
 """A2A-Lite: agents that meet in a chat room, with a small marker before natural language."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dragoman.core.dialect import Dialect, Wire
-from dragoman.core.session import Session
+from dragoman.core.session import Session, Signal
+from dragoman.lazy_names import lazy_names
 
-from .callee import LiteCallee
-from .caller import LiteCaller
-from .losses import carried
+if TYPE_CHECKING:
+    from .callee import LiteCallee
+    from .caller import LiteCaller
+
+
+# A server without rooms imports none of this.
 
 
 def _caller(extensions: Iterable[str] = (), tenant: str = "") -> Session:
+    from .caller import LiteCaller
+
     return LiteCaller()
+
+
+def _callee() -> Session:
+    from .callee import LiteCallee
+
+    return LiteCallee()
+
+
+def _carried(signal: Signal) -> Signal:
+    from .losses import carried
+
+    return carried(signal)
 
 
 DIALECTS = (
@@ -22,9 +41,10 @@ DIALECTS = (
         role="lite",
         wire=Wire.CHAT,
         caller=_caller,
-        callee=LiteCallee,
-        carried=carried,
+        callee=_callee,
+        carried=_carried,
     ),
 )
 
 __all__ = ["DIALECTS", "LiteCallee", "LiteCaller"]
+__getattr__ = lazy_names(__name__, {"callee": "LiteCallee", "caller": "LiteCaller"})

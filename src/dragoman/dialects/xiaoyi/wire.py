@@ -19,10 +19,9 @@ from dragoman.core.model import Json
 from dragoman.core.session import Id
 
 from ..jsonrpc import check, check_answer
+from . import PATH as PATH
 
 T = TypeVar("T")
-PATH = "/openclaw/v1/ws/link"
-"""The path of the link on a server."""
 INIT, HEARTBEAT, RESPONSE, DATA = "clawd_bot_init", "heartbeat", "agent_response", "data"
 """The values of `msgType`. With `data` a server wraps a request, as an agent does its responses."""
 STREAM, CANCEL, CLEAR = "message/stream", "tasks/cancel", "clearContext"

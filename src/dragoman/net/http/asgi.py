@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+# Mutable mappings, as in Starlette and asgiref: an app that asks for dicts fits into neither.
+Scope = MutableMapping[str, Any]
+AsgiEvent = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiEvent]]
+Send = Callable[[AsgiEvent], Awaitable[None]]
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
@@ -22,6 +24,16 @@ KNOWN = {
 }
 """The decoded names of frequent headers."""
 TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that delivers the body again, as if the request had not been read yet."""
+    parts: list[AsgiEvent] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> AsgiEvent:
+        return parts.pop() if parts else await receive()
+
+    return received
 
 
 def headers_in(pairs: list[Header]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from email.utils import formatdate
+from time import gmtime
 
 from dragoman.core.card import Card
 from dragoman.dialects.a2a.cards import documents
@@ -39,13 +39,13 @@ class CardEndpoint:
     ) -> None:
         self._card_at = card_at
         self._mount_point = mount_point
-        self._modified = formatdate(since, usegmt=True).encode()
+        self._modified = _http_date(since)
         self._forms = dict(_FORMS)
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def renew(self, since: float) -> None:
         """Has the card encoded again at the next request, because it has changed at this time."""
-        self._modified = formatdate(since, usegmt=True).encode()
+        self._modified = _http_date(since)
         self._ready.clear()
 
     def routes(
@@ -157,3 +157,15 @@ _FORMS: dict[str, Callable[[Card, str], bytes]] = {
     "merged": lambda card, base: documents.merged(card),
     "legacy": lambda card, base: documents.legacy(card),
 }
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+
+
+def _http_date(seconds: float) -> bytes:
+    """Returns a time as headers spell it (RFC 9110 §5.6.7), in English whatever the locale is."""
+    at = gmtime(seconds)
+    day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
+    clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
+    return f"{day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT".encode()

@@ -130,6 +130,9 @@ class SocketMeter:
 class Connections:
     """Enforces the limits of the connections of one listening socket."""
 
+    app: Handler
+    """What answers requests."""
+
     def __init__(
         self, limits: Limits, exempt: Callable[[str], bool] | None = None, *, late: bool = False
     ) -> None:
@@ -162,6 +165,7 @@ class Connections:
     def watched(self, app: Handler) -> Callable[[Scope, Receive, Send], Coroutine]:
         """Wraps the app to note which exchange runs on which connection. This is called for every
         request, so it only stores the coroutine; the scan finds out whether it has ended."""
+        self.app = app
         if not AVAILABLE:
             return app  # type: ignore[return-value]  # `async def`; there is no scan here
         note = self.note
@@ -170,7 +174,7 @@ class Connections:
             client: Client = scope["client"]
             if scope["type"] == "websocket":
                 self._meter(scope, client)
-            exchange: Coroutine = app(scope, receive, send)  # type: ignore[assignment]  # `async def`
+            exchange: Coroutine = self.app(scope, receive, send)  # type: ignore[assignment]
             note(client, exchange)
             return exchange
 

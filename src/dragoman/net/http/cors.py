@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
 
 from dragoman.settings import Cors
 
-from .asgi import Header, Scope, Send, answer
+from .asgi import AsgiEvent, Header, Scope, Send, answer
 
 METHODS = b"GET, POST, DELETE"
 REQUEST_HEADERS = (
@@ -63,7 +62,7 @@ class CrossOrigin:
     def marking(self, send: Send, origin: bytes) -> Send:
         """Returns a `send` whose answer the pages of this origin may read."""
 
-        async def marked(message: dict[str, Any]) -> None:
+        async def marked(message: AsgiEvent) -> None:
             if message["type"] == "http.response.start":
                 varies = [value for name, value in message["headers"] if name == b"vary"]
                 headers = [header for header in message["headers"] if header[0] != b"vary"]

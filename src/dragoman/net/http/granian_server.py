@@ -33,6 +33,7 @@ from dragoman.settings import Limits, Tls
 from .asgi import Handler
 from .connections import Connections
 from .descriptors import RESERVE
+from .drain import SETTLE, closing, ignore_new_connections, no_connections
 
 BACKLOG = 1024
 HEADER_LINES, LINE_COST = 100, 32
@@ -71,7 +72,8 @@ def bind(
     limits = limits or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.getaddrinfo(host, port)
+        # As bytes, a name needs no table of the characters of all languages.
+        socket.getaddrinfo(host.encode() if host.isascii() else host, port)
         sock = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
         # Connections inherit TCP_NODELAY. Without it, an event after the headers waits 40 ms for
         # the client's delayed acknowledgement.
@@ -193,6 +195,7 @@ class GranianServer(Embedded):
             **granian_options(tls or Tls()),
         )
         self._socket = sock
+        self._port = 0
         self._serving: asyncio.Task[None] | None = None
         self._name = f"listener-{next(_numbers) % 100_000}"
 
@@ -204,7 +207,8 @@ class GranianServer(Embedded):
 
     def begin(self) -> asyncio.Task[None]:
         """Starts to serve, and returns a task that ends with the server."""
-        self.connections.start(self._socket.getsockname()[1])
+        self._port = self._socket.getsockname()[1]
+        self.connections.start(self._port)
         self._serving = asyncio.get_running_loop().create_task(
             self.serve(self._work)  # type: ignore[arg-type]  # its own are coroutines too
         )
@@ -212,6 +216,14 @@ class GranianServer(Embedded):
 
     async def _work(self, *args: Any) -> None:
         await _with_named_threads(self._spawn_asgi_worker(*args), self._name)
+
+    async def leave(self, seconds: float, *, last: bool = True) -> None:
+        """Lets callers go: for so many seconds, or until all have gone, each answer ends its
+        connection. Then no new connection is begun, if this is the `last` process that listens."""
+        self.connections.app = closing(self.connections.app)
+        await no_connections(self._port, seconds)
+        if last and self._sfd is not None and ignore_new_connections(self._sfd):
+            await asyncio.sleep(SETTLE)
 
     def refuse(self) -> None:
         """Accepts no more connections and closes idle ones. Running exchanges go on."""

@@ -18,7 +18,7 @@ from dragoman.core.session import Frame
 from dragoman.security.authentication import certificate_in
 from dragoman.security.rate_limits import TokenBucket
 
-from ..http.asgi import Receive, Scope, Send, headers_in
+from ..http.asgi import AsgiEvent, Receive, Scope, Send, headers_in
 from ..http.connections import METER, SocketMeter
 from ..server_context import ServerContext
 from .reader import WebSocketReader
@@ -172,6 +172,6 @@ class SocketConnection(ABC):
             await self._writer.room()
 
 
-def _body(message: dict[str, Any]) -> bytes:
+def _body(message: AsgiEvent) -> bytes:
     text = message.get("text")
     return text.encode() if text is not None else message.get("bytes") or b""

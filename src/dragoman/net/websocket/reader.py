@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop, iscoroutine
 from collections import deque
 from typing import Any
 
-from ..http.asgi import Receive
+from ..http.asgi import AsgiEvent, Receive
 
 AHEAD = 16
 """The largest number of messages that are requested at once."""
@@ -28,13 +28,13 @@ class WebSocketReader:
         """The pending results of `receive`, which behave like futures with such a server."""
         self._latest = 0.0
 
-    async def next(self) -> dict[str, Any]:
+    async def next(self) -> AsgiEvent:
         """Returns the next message."""
         assert self._receive is not None  # noqa: S101  nobody reads a socket that was closed
         first = self._asked.popleft() if self._asked else self._receive()
         if iscoroutine(first):  # it begins only when awaited, so reading ahead gains nothing
             return await first  # type: ignore[no-any-return]
-        message: dict[str, Any] = await first
+        message: AsgiEvent = await first
         if message["type"] != "websocket.disconnect":
             before, self._latest = self._latest, self._now()
             quick = self._latest - before < QUICK

@@ -108,7 +108,7 @@ class IatAuthenticator:
                 raise Forbidden("`from` is not the agent that this credential belongs to.")
             found = IatSession(said.sender or caller.principal, caller, 0)
         if found is None and self.insecure:
-            found = IatSession(said.sender, self._counted(ANYONE, headers), 0)
+            found = IatSession(said.sender, await self._counted(ANYONE, headers), 0)
         if found is None:
             raise Unauthenticated()
         if said.action in JOINING and not self.insecure:
@@ -120,16 +120,16 @@ class IatAuthenticator:
     ) -> IatSession | None:
         """Returns the sender by IAT's own proofs: a signature, a session token or the secret."""
         if SIGNATURE in headers and await self._proved(said, headers, body):
-            return self._named(_name(said), headers)
+            return await self._named(_name(said), headers)
         for token in _tokens(said, headers):
             session = await self.sessions.find(token)
             if session is not None:
                 if said.sender not in ("", session.who):
                     raise Forbidden("`from` is not the agent that this token belongs to.")
-                caller = self._counted(session.caller, headers)
+                caller = await self._counted(session.caller, headers)
                 return session if caller is session.caller else replace(session, caller=caller)
             if self._is_secret(token) and (said.action in JOINING or plain):
-                return self._named(_name(said), headers)
+                return await self._named(_name(said), headers)
         return None
 
     def _is_secret(self, token: str) -> bool:
@@ -170,14 +170,14 @@ class IatAuthenticator:
         tokens = reversed(_tokens(said, headers))  # a frame counts before its handshake
         return next(filter(None, map(self.sessions.renew, tokens)), 0.0)
 
-    def _named(self, who: str, headers: Mapping[str, str]) -> IatSession:
+    async def _named(self, who: str, headers: Mapping[str, str]) -> IatSession:
         principal = f"iat:{who}" if who else "iat"
         caller = Context(principal=principal, schemes=(PROVED,))
-        return IatSession(who, self._counted(caller, headers), 0)
+        return IatSession(who, await self._counted(caller, headers), 0)
 
-    def _counted(self, caller: Context, headers: Mapping[str, str]) -> Context:
-        if self._meter is not None:
-            self._meter.take(caller)
+    async def _counted(self, caller: Context, headers: Mapping[str, str]) -> Context:
+        if self._meter is not None and (counted := self._meter.take(caller)) is not None:
+            await counted
         return told(caller, headers)
 
 

@@ -19,9 +19,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from .failures import PoolTimeout, ReadError
-from .http1 import Http1Connection, OutgoingRequest
+from .http1 import Http1Connection
 from .socket_stream import SocketStream
-from .target import Target
+from .target import OutgoingRequest, Target
 
 if TYPE_CHECKING:
     from .http2 import Http2Connection

@@ -19,19 +19,20 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from dragoman.core.errors import BadParams
 
 from .address_scopes import ALL_PORTS, Rules, TypedHost, Unreachable, checked, literal
-from .connection_pool import ConnectionPool, HttpResponse
 from .failures import FAILURES, unreachable
-from .http1 import OutgoingRequest
 from .resolver import Resolve, Resolver, system_resolver
-from .socket_stream import SocketStream, connect_socket
-from .target import Target, parse
+from .target import OutgoingRequest, Target, parse
+
+if TYPE_CHECKING:
+    from .connection_pool import ConnectionPool, HttpResponse
+    from .socket_stream import SocketStream
 
 __all__ = [
     "ALL_PORTS",
@@ -239,6 +240,8 @@ class GuardedHttp:
         key = target.origin if apart else ""
         found = self._pools.get(key)
         if found is None:
+            from .connection_pool import ConnectionPool  # most servers call nobody
+
             secure = target.scheme == "https"
             found = self._pools[key] = ConnectionPool(
                 self._connect,
@@ -250,6 +253,8 @@ class GuardedHttp:
 
     async def _connect(self, target: Target, seconds: float | None) -> SocketStream:
         """Opens a connection to an address of the target that was checked."""
+        from .socket_stream import connect_socket
+
         try:
             async with asyncio.timeout(seconds):
                 found = await self.addresses(target)

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
 from .failures import LocalProtocolError
 from .http1_response import ResponseParser
 from .socket_stream import SocketStream
-from .target import Target
+from .target import OutgoingRequest
 
 _FIRST_LINE = re.compile(r"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _WITHIN_LINES = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 """What a line may hold. Without it nothing but the ends of lines is left of a head."""
-
-
-class OutgoingRequest(NamedTuple):
-    """A request as it goes on the wire, and the seconds that it may take."""
-
-    method: str
-    target: Target
-    path: str
-    fields: list[tuple[bytes, bytes]]
-    body: bytes
-    connect: float | None
-    idle: float | None
 
 
 LARGE = 65_536

@@ -20,8 +20,8 @@ from .failures import (
     RemoteProtocolError,
     WriteTimeout,
 )
-from .http1 import OutgoingRequest
 from .socket_stream import SocketStream
+from .target import OutgoingRequest
 
 _OURS: dict[type[Exception], type[ConnectionFailed]] = {
     httpcore2.WriteTimeout: WriteTimeout,

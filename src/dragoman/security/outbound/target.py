@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv6Address
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -39,6 +40,18 @@ class Target(Struct, frozen=True):
     @property
     def _host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
+
+
+class OutgoingRequest(NamedTuple):
+    """A request as it goes on the wire, and the seconds that it may take."""
+
+    method: str
+    target: Target
+    path: str
+    fields: list[tuple[bytes, bytes]]
+    body: bytes
+    connect: float | None
+    idle: float | None
 
 
 def parse(url: str, rules: Rules) -> Target:

@@ -13,7 +13,7 @@ from dragoman.agent import Agent
 from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
-from dragoman.dialects.xiaoyi.wire import PATH
+from dragoman.dialects.xiaoyi import PATH
 from dragoman.net.http.asgi import Handler, Receive, Scope, Send
 from dragoman.net.http.router import SOCKET
 from dragoman.net.server_context import ServerContext

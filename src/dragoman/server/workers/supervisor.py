@@ -269,11 +269,11 @@ class Supervisor:
     def _stop(self) -> int:
         """Stops all workers; at a second signal, at once."""
         workers = [place.worker for place in self._places if place.worker is not None]
+        for place in self._places:
+            if place.socket is not None:
+                place.socket.close()  # the workers listen on, until they have let callers go
         for worker in workers:
             worker.signal(signal.SIGTERM)
         del self._signals[1:]
         self._await_end(workers, patient=False)
-        for place in self._places:
-            if place.socket is not None:
-                place.socket.close()
         return 0

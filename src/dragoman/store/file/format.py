@@ -37,7 +37,7 @@ from dragoman.core.events import (
 from dragoman.core.log import Logger
 from dragoman.core.model import Message, Task
 
-from ..codec import deeply, pack
+from ..codec import deeply, pack_piece
 from ..local.private_files import FILE
 from ..memory.records import FrozenTask, Key, LiveTask
 from ..task_row import Idempotency, Row
@@ -279,7 +279,9 @@ def read_task(path: Path) -> TaskFile | None:
             FrozenTask(last.row, key, b"", b"", not last.dropped, keys), digest, digests
         )
     key, digest = _key(found[0])
-    live = LiveTask(found[-1].row, [pack(entries_in(line)) for line in found if line.events], key)
+    live = LiveTask(
+        found[-1].row, [pack_piece(entries_in(line)) for line in found if line.events], key
+    )
     for line in found:
         if line.said is not None:
             live.inputs = [*(live.inputs or ()), line.said]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -42,3 +43,11 @@ class JsonFiles(Generic[T]):
         """Writes the entry of this name, or removes it."""
         data = msgspec.json.encode(entry) if entry is not None else b""
         await self._replace(self._folder / f"{name}.json", data)
+
+    async def replace_all(self, entries: Mapping[str, T]) -> None:
+        """Writes these entries by their names, and removes all others."""
+        for name, entry in entries.items():
+            await self.put(name, entry)
+        for path in sorted(self._folder.glob("*.json")):
+            if path.stem not in entries:
+                await self._replace(path, b"")

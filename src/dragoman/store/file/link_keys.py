@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..clock import Clock
@@ -22,6 +23,10 @@ class FileLinkKeys(MemoryLinkKeys):
     def recover(self, damaged: Quarantine) -> None:
         """Reads all files."""
         self._keys = {each.access_key: each for each in self._files.read_all(damaged)}
+
+    async def restore(self, keys: Sequence[LinkKey]) -> None:
+        await super().restore(keys)
+        await self._files.replace_all({name_for(name): it for name, it in self._keys.items()})
 
     async def add(self, key: LinkKey) -> LinkKey:
         kept = await super().add(key)

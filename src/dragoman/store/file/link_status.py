@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..clock import Clock
@@ -26,6 +26,11 @@ class FileLinkStatus(MemoryLinkStatus):
             await self._files.put(name_for(repr(each.key)), each)
         for key in old:
             await self._files.put(name_for(repr(key)), None)
+
+    async def restore(self, statuses: Sequence[LinkStatus]) -> None:
+        await super().restore(statuses)
+        found = self._statuses.items()
+        await self._files.replace_all({name_for(repr(key)): it for key, it in found})
 
     def recover(self, damaged: Quarantine) -> None:
         """Reads all files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..clock import Clock
@@ -24,6 +25,10 @@ class FileRegistry(MemoryRegistry):
         found = sorted(self._files.read_all(damaged), key=lambda each: each.revision)
         self._entries = {each.name: each for each in found}
         self._revision = max((each.revision for each in found), default=0)
+
+    async def restore(self, entries: Sequence[RegistryEntry]) -> None:
+        await super().restore(entries)
+        await self._files.replace_all(self._entries)
 
     async def put(self, entry: RegistryEntry) -> RegistryEntry:
         kept = await super().put(entry)

@@ -6,15 +6,14 @@ for the next process.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from ..clock import Clock
 from ..memory.sessions import MemorySessions
-from ..sessions import TokenSession
+from ..sessions import TokenSession, UsedKey
 from .damage import Quarantine
 from .writer import clean_folder
 
@@ -37,18 +36,28 @@ class FileSessions(MemorySessions):
         change."""
         clean_folder(self._folder)
         said: dict[bytes, int] = {}
-        self._open.clear()
+        sessions: list[TokenSession] = []
         for path in sorted(self._folder.iterdir()):
             try:
                 if path.suffix == ".said":
                     said[bytes.fromhex(path.stem)] = int(path.read_text())
                 elif path.suffix == ".json":
-                    found = _decode(path.read_bytes())
-                    self._revision += 1
-                    self._open[found.key] = replace(found, revision=self._revision)
+                    sessions.append(_decode(path.read_bytes()))
             except ValueError as error:  # not a number, not JSON, or not UTF-8
                 damaged.put(path, error)
+        sessions.sort(key=lambda each: each.revision)
+        self._open = {each.key: each for each in sessions}
+        self._revision = max((each.revision for each in sessions), default=0)
         self._said = dict(sorted(said.items(), key=lambda one: one[1]))
+
+    async def restore(self, sessions: Sequence[TokenSession], used: Sequence[UsedKey]) -> None:
+        before = {*self._open, *self._said}
+        await super().restore(sessions, used)
+        for each in used:
+            await self._replace(self._folder / f"{each.key.hex()}.said", str(each.until).encode())
+        for key in before - {*self._said}:
+            await self._replace(self._folder / f"{key.hex()}.said", b"")
+        await self._save(*before, *self._open)
 
     async def keep(self, session: TokenSession) -> None:
         gone = self._put(session)

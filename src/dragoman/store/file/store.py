@@ -22,17 +22,16 @@ from .. import outbox, rules
 from ..clock import Clock
 from ..codec import cut
 from ..interface import AdminFilter, Filter, Listing, Page
-from ..link_keys import LinkKeyStore
-from ..link_status import LinkStatusStore
 from ..local.private_files import make_folder
 from ..memory.archive import Place
 from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
-from ..registry import RegistryStore
-from ..sessions import SessionStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
+from ..transfer.file import FileStoreTransfer
 from ..writes import Done, Draft, Input, Record, Write
+from .collections import FileCollections
 from .damage import Damaged, Quarantine
 from .folder_lock import FolderLock
 from .format import (
@@ -44,12 +43,8 @@ from .format import (
     only_agent,
     read_task,
 )
-from .link_keys import FileLinkKeys
-from .link_status import FileLinkStatus
 from .outbox import FileOutbox, content
 from .reader import FileReader
-from .registry import FileRegistry
-from .sessions import FileSessions
 from .task_files import TaskFiles
 
 log = Logger("store")
@@ -61,26 +56,21 @@ class FileStore(MemoryStore):
     """A memory store whose changes are written to files, and read back when it is opened."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        super().__init__(clock, limit=sys.maxsize)
         self._folder = folder
         self._task_folder = folder / "tasks"
         self._files = TaskFiles(self._task_folder, self._restore)
         self._reader = FileReader(self._task_folder)
         self._hook_files = FileOutbox(folder / "hooks")
-        self._session_files = FileSessions(folder / "sessions", clock, self._files.replace)
-        self.sessions: SessionStore = self._session_files
-        self._registry_files = FileRegistry(folder / "registry", clock, self._files.replace)
-        self.registry: RegistryStore = self._registry_files
-        self._key_files = FileLinkKeys(folder / "link_keys", clock, self._files.replace)
-        self.link_keys: LinkKeyStore = self._key_files
-        self._link_files = FileLinkStatus(folder / "link_status", clock, self._files.replace)
-        self.link_status: LinkStatusStore = self._link_files
+        self._collections = FileCollections(folder, clock, self._files.replace)
+        super().__init__(clock, limit=sys.maxsize, kept=self._collections)
+        self._transfer = FileStoreTransfer(
+            self._collections, folder, self._files, self._hook_files, self._restore
+        )
+        self.transfer = self._transfer
         self._unwritten: list[asyncio.Future[None]] = []
         """The lines of the change that is being made, on their way to the disk."""
         self._lock = FolderLock(folder)
         self._only_agent = ""
-
-    # Opening and closing.
 
     async def open(self) -> None:
         try:
@@ -101,10 +91,7 @@ class FileStore(MemoryStore):
         for task in sorted(found, key=lambda each: each.kept.row.status_at):
             self._adopt(task)
         self._hook_files.recover(self._tasks, self._outbox, self._clock(), damaged)
-        self._session_files.recover(damaged)
-        self._registry_files.recover(damaged)
-        self._key_files.recover(damaged)
-        self._link_files.recover(damaged)
+        self._collections.recover(damaged)
 
     def _adopt(self, found: TaskFile) -> None:
         """Takes a task that was read from its file into memory."""
@@ -239,8 +226,10 @@ class FileStore(MemoryStore):
     def _take(self, live: LiveTask, worker: str, how: str) -> Row:
         return super()._take(live, worker, f"{how} by {worker}, attempt {live.row.attempt + 1}")
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        return await self._commit(super().claim(worker, agent, limit))
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
+        return await self._commit(super().claim(worker, agent, limit, limits))
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         return await self._commit(super().seize(worker, task_id, epoch))
@@ -364,13 +353,13 @@ class FileStore(MemoryStore):
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._files.observe(self._old, agent, events_ms, tasks_ms, limit)
-        for task_id in shrink:
+        for task_id in (*shrink, *go):
             self._reader.forget(task_id)
+        for task_id in shrink:
             await self._files.drop_log(task_id)
             self._finished[task_id].whole = False
             self._files.forget(task_id)
         for task_id in go:
-            self._reader.forget(task_id)
             await self._files.delete(task_id)
             if self._drop(task_id):
                 await self._save_hooks(task_id)

@@ -124,6 +124,11 @@ class TaskFiles:
         """Leaves only the last line of a finished task, without its events."""
         await self._thread.ask(FileWriter.rewrite, (self._state(task_id), _keep_last))
 
+    async def put(self, task_id: str, lines: list[FileLine]) -> None:
+        """Writes the whole file of a task, in place of the one that there is."""
+        await self._thread.ask(FileWriter.rewrite, (self._state(task_id), lambda _: lines))
+        self.forget(task_id)
+
     async def delete(self, task_id: str) -> None:
         """Deletes the file of a task."""
         await self._thread.ask(FileWriter.delete, self._state(task_id))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict
@@ -22,6 +24,10 @@ class MemoryLinkKeys:
             raise Conflict("This access key is known already.")
         kept = self._keys[key.access_key] = replace(key, added_at=self._clock(), revoked_at=0)
         return kept
+
+    async def restore(self, keys: Sequence[LinkKey]) -> None:
+        """Takes these in place of all that there are."""
+        self._keys = {each.access_key: each for each in keys}
 
     async def find(self, access_key: str) -> LinkKey | None:
         return self._keys.get(access_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -32,6 +32,10 @@ class MemoryLinkStatus:
         for key in old:
             del self._statuses[key]
         return kept, old
+
+    async def restore(self, statuses: Sequence[LinkStatus]) -> None:
+        """Takes these in place of all that there are."""
+        self._statuses = {each.key: each for each in statuses}
 
     async def all(self) -> list[LinkStatus]:
         return [each for _, each in sorted(self._statuses.items())]

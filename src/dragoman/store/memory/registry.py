@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from .. import registry as rules
@@ -56,6 +58,11 @@ class MemoryRegistry:
         if known is None or not rules.owns(known, source, owner):
             return None
         return self._keep(replace(known, removed_at=self._clock()))
+
+    async def restore(self, entries: Sequence[RegistryEntry]) -> None:
+        """Takes these in place of all that there are. They are in the order of their revisions."""
+        self._entries = {each.name: each for each in entries}
+        self._revision = entries[-1].revision if entries else 0
 
     async def find(self, name: str) -> RegistryEntry | None:
         known = self._entries.get(name)

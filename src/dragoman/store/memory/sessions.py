@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 from msgspec.structs import replace
 
 from ..clock import Clock
-from ..sessions import MOST, TokenSession
+from ..sessions import MOST, TokenSession, UsedKey
 
 
 class MemorySessions:
@@ -72,6 +73,17 @@ class MemorySessions:
 
     async def seen(self, key: bytes) -> bool:
         return self._said.get(key, 0) > self._clock()
+
+    def used_keys(self) -> list[UsedKey]:
+        """Returns the keys that are remembered, oldest first."""
+        return [UsedKey(key, until) for key, until in self._said.items()]
+
+    async def restore(self, sessions: Sequence[TokenSession], used: Sequence[UsedKey]) -> None:
+        """Takes these in place of all that there are. The sessions are in the order of their
+        revisions."""
+        self._open = {each.key: each for each in sessions}
+        self._revision = sessions[-1].revision if sessions else 0
+        self._said = {each.key: each.until for each in used}
 
     def _forget(self) -> list[bytes]:
         """Drops the keys that need not be remembered any longer, and returns them."""

@@ -13,27 +13,28 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced
-from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Hook, Task
 
 from .. import rules
+from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
-from ..codec import BRIEF, cut, pack
+from ..codec import BRIEF, cut, pack, pack_piece
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.memory import MemoryTransfer
+from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
-from .link_keys import MemoryLinkKeys
-from .link_status import MemoryLinkStatus
+from .budgets import MemoryBudgets
+from .collections import MemoryCollections
 from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
-from .registry import MemoryRegistry
-from .sessions import MemorySessions
 from .task_table import TaskTable
 
 FINISHED_LIMIT = 250_000
@@ -45,13 +46,21 @@ class MemoryStore(OutboxCalls):
 
     shared = False
 
-    def __init__(self, clock: Clock, *, limit: int = FINISHED_LIMIT) -> None:
+    def __init__(
+        self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None
+    ) -> None:
         self._clock, self._steady = clock, steady_of(clock)
         self._limit = limit
-        self.sessions: SessionStore = MemorySessions(clock)
-        self.registry: RegistryStore = MemoryRegistry(clock)
-        self.link_keys: LinkKeyStore = MemoryLinkKeys(clock)
-        self.link_status: LinkStatusStore = MemoryLinkStatus(clock)
+        kept = kept or MemoryCollections(clock)
+        self.sessions: SessionStore = kept.sessions
+        self.registry: RegistryStore = kept.registry
+        self.link_keys: LinkKeyStore = kept.link_keys
+        self.link_status: LinkStatusStore = kept.link_status
+        self.budgets: BudgetStore = MemoryBudgets(
+            clock, lambda: self._leases.keys(), lambda scope: self._tasks.count_unfinished(scope)
+        )
+        self._transfer = MemoryTransfer(kept)
+        self.transfer: TransferStore = self._transfer
         self._clear()
 
     def _clear(self) -> None:
@@ -62,6 +71,7 @@ class MemoryStore(OutboxCalls):
         self._leases: dict[str, int] = {}
         """When the lease of each worker runs out, by the steady clock."""
         self._outbox = MemoryOutbox()
+        self._transfer.use(self._tasks, self._outbox)
 
     async def open(self) -> None: ...
 
@@ -77,6 +87,10 @@ class MemoryStore(OutboxCalls):
             return False
         await self.enlist(worker, lease_ms)
         return True
+
+    async def list_workers(self) -> list[str]:
+        now = self._steady()
+        return sorted(name for name, until in self._leases.items() if until > now)
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         rows = [live.row for live in self._held_by(worker)]
@@ -109,8 +123,7 @@ class MemoryStore(OutboxCalls):
         """If the clock was set back, moves back everything that waits for a time of day."""
         by, self._latest = self._latest - now, now
         if by > 0:
-            for live in self._live.values():
-                live.row = rules.set_back(live.row, by)
+            self._tasks.set_back(by)
             self._outbox.set_back(by, now)
 
     # Tasks: writing.
@@ -135,7 +148,7 @@ class MemoryStore(OutboxCalls):
             return Conflict("A task with this id exists.", task_id=task_id)
         try:
             row = rules.open_task(draft)
-            log = pack(draft.entries)
+            log = pack_piece(draft.entries)
             kept: LiveTask | FrozenTask
             if draft.ended is None:
                 kept = LiveTask(row, [log], key)
@@ -167,7 +180,7 @@ class MemoryStore(OutboxCalls):
             row = rules.append(live.row, write)
             # It is encoded before anything changes, so that a write that cannot be encoded is
             # refused as a whole.
-            piece = pack(write.entries) if write.entries else b""
+            piece = pack_piece(write.entries) if write.entries else b""
             task = pack(write.ended) if write.ended is not None else b""
         except (DragomanError, Unheard) as error:
             return error
@@ -194,6 +207,8 @@ class MemoryStore(OutboxCalls):
         """Changes the row of a task. `what` describes the change in words and `said` is the
         message that caused it, for a store that writes them down."""
         live.row = row
+        if row.runnable:
+            self._tasks.queue.add(row)
         return row
 
     def _drop(self, task_id: str) -> bool:
@@ -201,17 +216,14 @@ class MemoryStore(OutboxCalls):
         self._tasks.forget(task_id)
         return self._outbox.drop(task_id)
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
         if worker not in self._leases:
             return []
-        now = self._clock()
-        due = [
-            live
-            for live in self._live.values()
-            if live.row.runnable and live.row.run_at <= now and live.row.agent == agent
-        ]
-        due.sort(key=lambda live: (rules.turn(live.row), live.row.task_id))
-        return [self._take(live, worker, "taken") for live in due[:limit]]
+        running = self._tasks.running(agent) if limits else None
+        due = self._tasks.queue.pick(agent, limit, limits, self._clock(), running)
+        return [self._take(self._live[task_id], worker, "taken") for task_id in due]
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         live = self._live.get(task_id)
@@ -333,23 +345,11 @@ class MemoryStore(OutboxCalls):
     # Housekeeping.
 
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
-        now = self._clock()
-        over = [
-            live.row
-            for live in self._live.values()
-            if live.row.agent == agent and _is_expired(live.row, now)
-        ]
-        over.sort(key=lambda row: (row.expires_at, row.task_id))
-        return over[:limit]
+        return self._tasks.expired(agent, self._clock())[:limit]
 
     async def agents_due(self) -> set[str]:
         now = self._clock()
-        due = {
-            row.agent
-            for row in (live.row for live in self._live.values())
-            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
-        }
-        return due | self._outbox.agents_due(now)
+        return self._tasks.agents_due(now) | self._outbox.agents_due(now)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._old(agent, events_ms, tasks_ms, limit)
@@ -373,6 +373,9 @@ class MemoryStore(OutboxCalls):
     async def count_unfinished(self, scope: Scope) -> int:
         return self._tasks.count_unfinished(scope)
 
+    async def count_queued(self, agent: str, limit: int) -> int:
+        return self._tasks.count_queued(agent, limit)
+
     async def probe(self) -> None: ...
 
     async def data_version(self) -> int:
@@ -389,8 +392,3 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
-
-
-def _is_expired(row: Row, now: int) -> bool:
-    """Returns whether a task has waited for its caller for too long."""
-    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
+from itertools import islice
 
 from dragoman.core.errors import TaskNotFound
+from dragoman.core.lifecycle import WAITING
 
+from .. import rules
 from ..interface import Filter
+from ..run_limits import Running
 from ..task_row import Row, Scope
 from .archive import Archive, Place, fits
 from .records import FrozenTask, Key, LiveTask
+from .run_queue import RunQueue
 
 
 class ContextIndex:
@@ -58,6 +64,11 @@ class TaskTable:
         self.keys: dict[Key, tuple[str, bytes]] = {}
         """The task and the digest of the message that belong to each key."""
         self._contexts = ContextIndex()
+        self.queue = RunQueue(self._live_row)
+
+    def _live_row(self, task_id: str) -> Row | None:
+        live = self.live.get(task_id)
+        return None if live is None else live.row
 
     def __contains__(self, task_id: object) -> bool:
         """Returns whether there is such a task, in any scope."""
@@ -85,6 +96,8 @@ class TaskTable:
             self._contexts.add(row)
         if isinstance(kept, LiveTask):
             self.live[task_id] = kept
+            if row.runnable:
+                self.queue.add(row)
             return ""
         return self.finish(kept)
 
@@ -104,6 +117,13 @@ class TaskTable:
                 if key is not None:
                     self.keys.pop(key, None)
             self._contexts.remove(kept.row)
+
+    def set_back(self, by: int) -> None:
+        """Moves the times for which tasks wait back with the clock."""
+        for live in self.live.values():
+            live.row = rules.set_back(live.row, by)
+            if live.row.runnable:
+                self.queue.add(live.row)
 
     def rows(self, context_id: str | None = None) -> Iterator[Row]:
         """Yields the rows of all tasks, or of those in a context."""
@@ -138,6 +158,34 @@ class TaskTable:
         """Returns how many tasks of a caller have not ended."""
         return sum(fits(live.row, scope, Filter()) for live in self.live.values())
 
+    def expired(self, agent: str, now: int) -> list[Row]:
+        """Returns the tasks of an agent that have waited for their caller for too long."""
+        rows = (live.row for live in self.live.values() if live.row.agent == agent)
+        over = [row for row in rows if _is_expired(row, now)]
+        return sorted(over, key=lambda row: (row.expires_at, row.task_id))
+
+    def agents_due(self, now: int) -> set[str]:
+        """Returns the agents that have queued tasks which are due, or tasks that have expired."""
+        rows = (live.row for live in self.live.values())
+        return {
+            row.agent
+            for row in rows
+            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
+        }
+
+    def count_queued(self, agent: str, limit: int) -> int:
+        """Returns how many tasks of an agent wait for a worker, and counts up to this number."""
+        rows = (live.row for live in self.live.values())
+        queued = (row for row in rows if row.runnable and row.agent == agent)
+        return sum(1 for _ in islice(queued, limit))
+
+    def running(self, agent: str) -> Running:
+        """Counts the tasks that run: those of each tenant, and of each skill of this agent."""
+        held = [live.row for live in self.live.values() if live.row.worker]
+        rows = [row for row in held if not row.resting]
+        tenants = Counter(row.tenant for row in rows)
+        return Running(tenants, Counter(row.skill for row in rows if row.agent == agent))
+
     def count_by_state(self, agent: str) -> dict[str, int]:
         """Returns how many tasks of an agent are in each state, and how many are runnable."""
         counted = self.archive.count_by_state(agent)
@@ -147,3 +195,8 @@ class TaskTable:
                 counted[live.row.state.value] += 1
                 counted["runnable"] += live.row.runnable
         return dict(counted)
+
+
+def _is_expired(row: Row, now: int) -> bool:
+    """Returns whether a task has waited for its caller for too long."""
+    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

@@ -26,11 +26,12 @@ _ENLIST = """
 INSERT INTO dragoman.worker (worker, lease_until, layout) VALUES ($1, $2, $3)
 ON CONFLICT (worker) DO UPDATE SET lease_until = excluded.lease_until, layout = excluded.layout"""
 _BEAT = "UPDATE dragoman.worker SET lease_until = $2 WHERE worker = $1"
+_LIVE = "SELECT worker FROM dragoman.worker WHERE lease_until > $1 ORDER BY worker"
 _END_LEASES = "UPDATE dragoman.worker SET lease_until = 0 WHERE worker = ANY($1::text[])"
 _DISMISS = "DELETE FROM dragoman.worker WHERE worker = $1"
 _DISMISS_DEAD = "DELETE FROM dragoman.worker WHERE lease_until <= $1"
 # A worker that is being declared dead must not get another task: the deletion of its row waits.
-_ENLISTED = "SELECT 1 FROM dragoman.worker WHERE worker = $1 FOR KEY SHARE"
+ENLISTED = "SELECT 1 FROM dragoman.worker WHERE worker = $1 FOR KEY SHARE"
 _LATEST = "SELECT latest FROM dragoman.clock FOR UPDATE"
 _NOTE = "UPDATE dragoman.clock SET latest = $1"
 _LATER = """
@@ -57,6 +58,11 @@ async def enlist(db: Database, worker: str, until: int, layout: int) -> None:
 async def beat(db: Database, worker: str, until: int) -> bool:
     """Renews a lease. Returns False if the worker has been declared dead."""
     return await db.execute(_BEAT, worker, until) == 1
+
+
+async def list_workers(db: Database, now: int) -> list[str]:
+    """Returns the workers whose leases have not ended."""
+    return [name for (name,) in await db.fetch(_LIVE, now)]
 
 
 async def end_leases(db: Database, workers: list[str]) -> None:
@@ -101,19 +107,9 @@ async def note_time(db: Database, now: int, hold: int) -> None:
 # Tasks.
 
 
-async def claim(db: Database, worker: str, agent: str, limit: int, now: int) -> list[Row]:
-    """Claims runnable tasks that are due, oldest first."""
-    if not await db.fetch(_ENLISTED, worker):
-        return []
-    due = [sql.row_in(found) for found in await db.fetch(sql.CLAIMABLE, agent, now, limit)]
-    taken = [rules.claim(row, worker) for row in due]
-    await sql.put(db, taken)
-    return taken
-
-
 async def seize(db: Database, worker: str, task_id: str, epoch: int) -> Row | None:
     """Claims one unfinished task, if its epoch is still this one."""
-    if not await db.fetch(_ENLISTED, worker):
+    if not await db.fetch(ENLISTED, worker):
         return None
     row = await _locked(db, task_id)
     if row is None or row.final or row.epoch != epoch:

@@ -24,7 +24,7 @@ from msgspec import Struct
 from dragoman.core.errors import Conflict, DragomanError, Fenced, StoreError, StoreUnavailable
 
 from .. import rules
-from ..codec import pack, unpack_input
+from ..codec import pack, pack_piece, unpack_input
 from ..writes import Done, Draft, Existing, Unheard, Write
 from . import statements as sql
 from .pool import (
@@ -364,7 +364,7 @@ def _task_of(change: Change) -> str:
 
 
 def _piece(write: Write) -> bytes:
-    return pack(write.entries) if write.entries else b""
+    return pack_piece(write.entries) if write.entries else b""
 
 
 def _well_formed(write: Write) -> bool:

@@ -100,6 +100,11 @@ async def hooks(db: Database, scope: Scope, task_id: str) -> list[Hook]:
     return [_hook_in(found[1]) for found in await db.fetch(_BY_TASK, task_id)]
 
 
+async def cursors(db: Database, task_id: str) -> list[HookCursor]:
+    """Returns the webhooks of a task in any scope, oldest first, with what is due to them."""
+    return [await _cursor_in(db, found) for found in await db.fetch(_BY_TASK, task_id)]
+
+
 async def delete_hook(db: Database, scope: Scope, task_id: str, hook_id: str) -> None:
     """Deletes a webhook and everything that is still due to it."""
     try:

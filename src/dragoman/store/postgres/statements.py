@@ -36,11 +36,38 @@ BY_ID = _SELECT + "WHERE task_id = $1"
 LOCKED = BY_ID + " FOR UPDATE"
 HELD = _SELECT + "WHERE worker = $1 AND worker <> ''"
 LOCK_HELD = HELD + " ORDER BY task_id FOR UPDATE"
-CLAIMABLE = (
-    _SELECT
-    + """WHERE runnable AND agent = $1 AND run_at <= $2
-ORDER BY run_at - priority * 600000, task_id LIMIT $3 FOR UPDATE SKIP LOCKED"""
-)
+# The queue is searched lane by lane (`run_limits.py`): the query jumps from one lane to the next in
+# the index, and returns the first tasks of each.
+LANES = """
+WITH RECURSIVE lane(tenant, skill, n) AS (
+  (SELECT tenant, skill, 1 FROM dragoman.task
+   WHERE runnable AND agent = $1 AND (tenant, skill) >= ($2, $3)
+   ORDER BY tenant, skill LIMIT 1)
+  UNION ALL
+  SELECT following.tenant, following.skill, lane.n + 1 FROM lane CROSS JOIN LATERAL (
+    SELECT t.tenant, t.skill FROM dragoman.task t
+    WHERE runnable AND t.agent = $1 AND (t.tenant, t.skill) > (lane.tenant, lane.skill)
+    ORDER BY t.tenant, t.skill LIMIT 1) following
+  WHERE lane.n < $4)
+SELECT lane.tenant, lane.skill, head.turn, head.task_id FROM lane LEFT JOIN LATERAL (
+  SELECT run_at - priority * 600000 AS turn, task_id FROM dragoman.task t
+  WHERE runnable AND t.agent = $1 AND t.tenant = lane.tenant AND t.skill = lane.skill
+    AND run_at <= $6
+  ORDER BY run_at - priority * 600000, task_id
+  LIMIT least($5::bigint, 2 * $5 / (SELECT count(*) FROM lane) + 1)) head ON true
+ORDER BY lane.n, head.turn, head.task_id"""
+# As many tasks of each lane as were chosen, without those that another worker is claiming.
+CLAIMABLE = f"""
+SELECT {_NAMES} FROM unnest($2::text[], $3::text[], $4::bigint[]) AS lane(tenant, skill, most)
+CROSS JOIN LATERAL (
+  SELECT * FROM dragoman.task q
+  WHERE runnable AND agent = $1 AND q.tenant = lane.tenant AND q.skill = lane.skill
+    AND run_at <= $5
+  ORDER BY run_at - priority * 600000, task_id LIMIT lane.most FOR UPDATE SKIP LOCKED) t"""  # noqa: S608
+RUNNING = """
+SELECT agent, tenant, skill, count(*) FROM dragoman.task t
+WHERE worker <> '' AND NOT (state IN ('input-required', 'auth-required') AND inputs = heard)
+GROUP BY agent, tenant, skill"""
 ORPHANED = f"""{_SELECT}WHERE worker <> '' AND NOT EXISTS (
   SELECT 1 FROM dragoman.worker w WHERE w.worker = t.worker)
 ORDER BY task_id FOR UPDATE SKIP LOCKED"""  # noqa: S608

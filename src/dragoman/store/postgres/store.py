@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import ConfigError, StoreUnavailable, TaskNotFound
 from dragoman.core.model import Hook, Task
 
+from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
@@ -25,11 +26,15 @@ from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.postgres import PostgresTransfer
+from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Input, Record, Write
-from . import claims, outbox, reader, retention
+from . import claims, outbox, reader, retention, run_queue
 from .address import parse_address
+from .budgets import PostgresBudgets
 from .commit_queue import CommitQueue
 from .database_clock import DatabaseClock
 from .link_keys import PostgresLinkKeys
@@ -66,6 +71,7 @@ class PostgresStore(OutboxCalls):
         self._queue: CommitQueue
         self._workers: set[str] = set()
         """The workers of this process."""
+        self._turns = FairTurns()
         self._hold = 0
         """The longest time in milliseconds for which a delivery was taken."""
         self.on_news: Callable[[list[str]], None] = lambda task_ids: None
@@ -74,6 +80,8 @@ class PostgresStore(OutboxCalls):
         self.registry: RegistryStore = PostgresRegistry(self._pool, self._time)
         self.link_keys: LinkKeyStore = PostgresLinkKeys(self._pool, self._time)
         self.link_status: LinkStatusStore = PostgresLinkStatus(self._pool, self._time)
+        self.budgets: BudgetStore = PostgresBudgets(self._pool, self._time)
+        self.transfer: TransferStore = PostgresTransfer(self, self._pool)
 
     async def open(self) -> None:
         await self._pool.open()
@@ -121,6 +129,12 @@ class PostgresStore(OutboxCalls):
 
         return await self._read(job)
 
+    async def list_workers(self) -> list[str]:
+        async def job(db: Database) -> list[str]:
+            return await claims.list_workers(db, await self._time.ask(db))
+
+        return await self._read(job)
+
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         return await self._read(lambda db: reader.list_held_tasks(db, worker))
 
@@ -147,8 +161,14 @@ class PostgresStore(OutboxCalls):
     def append(self, write: Write, done: Done) -> None:
         self._queue.submit(write, write.claim.task_id, done)
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        return await self._write(lambda db: claims.claim(db, worker, agent, limit, self._time()))
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
+        async def job(db: Database) -> list[Row]:
+            now = self._time()
+            return await run_queue.claim(db, worker, agent, limit, limits, now, self._turns)
+
+        return await self._write(job)
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         taken = await self._write(lambda db: claims.seize(db, worker, task_id, epoch))
@@ -259,6 +279,9 @@ class PostgresStore(OutboxCalls):
 
     async def count_unfinished(self, scope: Scope) -> int:
         return await self._read(lambda db: reader.count_unfinished(db, scope))
+
+    async def count_queued(self, agent: str, limit: int) -> int:
+        return await self._read(lambda db: run_queue.count_queued(db, agent, limit))
 
     async def probe(self) -> None:
         await self._pool.read(lambda db: db.execute(_PROBE), PROBE)

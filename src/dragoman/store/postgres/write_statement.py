@@ -22,7 +22,7 @@ from dragoman.core.model import Hook
 
 from .. import rules
 from ..bulkheads import host_of
-from ..codec import BRIEF, pack
+from ..codec import BRIEF, pack, pack_piece
 from ..task_row import Row
 from ..writes import Draft, Record, Write
 from . import statements as sql
@@ -66,7 +66,7 @@ def encode_draft(draft: Draft) -> NewTask:
     row = rules.open_task(draft)
     ended = draft.ended
     frozen = pack(ended) if ended is not None and len(draft.entries) > BRIEF else None
-    return NewTask(row, draft, pack(draft.entries), frozen)
+    return NewTask(row, draft, pack_piece(draft.entries), frozen)
 
 
 Column = tuple[str, str]
@@ -142,9 +142,11 @@ WHERE t.task_id = w.task_id AND t.token = w.token AND w.token <> '' AND t.epoch 
     SELECT count(*) FROM dragoman.hook h WHERE h.task_id = t.task_id))
 RETURNING t.task_id, t.agent, t.tenant, t.principal, t.state, t.hidden, t.ended, t.hooks,
   t.watched"""
+# Not `WHERE h.due_at = 0`: while the append waited for the row of the task, a delivery may have
+# ended and left nothing due. The condition would still see the webhook as it was before that.
 _GROW = """
-UPDATE dragoman.hook h SET due_at = {now} FROM changed c
-WHERE h.task_id = c.task_id AND c.hooks > 0 AND h.due_at = 0"""
+UPDATE dragoman.hook h SET due_at = CASE h.due_at WHEN 0 THEN {now} ELSE h.due_at END
+FROM changed c WHERE h.task_id = c.task_id AND c.hooks > 0"""
 _PIECES = """
 INSERT INTO dragoman.piece (task_id, seq, final, body)
 SELECT task_id, seq, final, body FROM {given} WHERE task_id IN ({stored})"""

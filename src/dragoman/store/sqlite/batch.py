@@ -13,8 +13,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from ..codec import unpack_piece
 from ..memory.records import Key
 from ..task_row import Idempotency, Row
+from ..transfer.stored_task import StoredTask
 from ..writes import Record, Write
 from . import statements as sql
 from .outbox import SqliteOutbox
@@ -99,6 +101,19 @@ class WriteBatch:
             place = (row.agent, row.tenant, row.principal, key.key)
             self.keys[place] = (row.task_id, key.digest)
         self._count(row, 1)
+
+    def restore(self, each: StoredTask, key: Idempotency | None) -> None:
+        """Adds a task as another store exported it, but for its messages and webhooks."""
+        row = each.row
+        brief = row.final and len(each.pieces) == 1
+        for piece in () if brief else each.pieces:
+            self._add_piece(row.task_id, unpack_piece(piece)[0].seq, piece)
+        self._add(row, key, each.pieces[0] if brief else None)
+        if each.task:
+            self._frozen.append((row.task_id, each.task))
+        if row.final:
+            self._ended.append(row.task_id)
+        self.add_records(row.task_id, each.records)
 
     def put(self, row: Row) -> None:
         """Changes the row of a task."""

@@ -1,16 +1,15 @@
 """Migrates a SQLite file to the layout that this code knows.
 
-Each layout is a numbered `.sql` file, and `user_version` is the number of the last one that ran. A
-step and its number are one transaction, so a crash leaves the old layout or the new one. A file
-with a newer layout is refused: code that does not know a layout must not write to it.
+Each layout is a numbered `.sql` file, and `user_version` is the number of the last one that ran.
+The steps and their number are one transaction, so a crash leaves the old layout or the new one. A
+file with a newer layout is refused: code that does not know a layout must not write to it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from dragoman.core.errors import ConfigError
 
@@ -20,31 +19,29 @@ APPLICATION = 0x44524147
 
 def scripts() -> list[tuple[int, str]]:
     """Returns the number and the statements of every layout, oldest first."""
-    folder: Traversable = files("dragoman.store.sqlite") / "sql"
     found = [
         (int(file.name.partition("_")[0]), file.read_text(encoding="utf-8"))
-        for file in folder.iterdir()
-        if file.name.endswith(".sql")
+        for file in Path(__file__).with_name("sql").glob("*.sql")
     ]
     return sorted(found)
 
 
 def migrate(connection: sqlite3.Connection, path: str, steps: list[tuple[int, str]]) -> None:
-    """Runs the steps that are missing, each in one transaction. Several processes may do so at the
-    same time."""
+    """Runs the steps that are missing in one transaction: each transaction waits for the disk.
+    Several processes may do so at the same time."""
     newest = steps[-1][0]
-    for number, script in steps:
-        if _version(connection) >= newest:
-            break
+    if _version(connection) < newest:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # The version is read again under the lock: another process may have run this step.
-            if _version(connection) < number:
-                _check_owner(connection, path)
-                for statement in _statements(script):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {number}")
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            # The version is read again under the lock: another process may have run the steps.
+            version = _version(connection)
+            _check_owner(connection, path)
+            for number, script in steps:
+                if number > version:
+                    for statement in _statements(script):
+                        connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {max(version, newest)}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")

@@ -112,6 +112,10 @@ class SqliteOutbox:
         self._task(scope, task_id)
         return [_hook_in(found[1]) for found in self._db.execute(_BY_TASK, (task_id,))]
 
+    def cursors(self, task_id: str) -> list[HookCursor]:
+        """Returns the webhooks of a task in any scope, oldest first, with what is due to them."""
+        return [self._cursor_in(found) for found in self._db.execute(_BY_TASK, (task_id,))]
+
     def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         place = (task_id, hook_id, *_owner(scope))
         for number in self._db.execute(_FIND, place).fetchall():

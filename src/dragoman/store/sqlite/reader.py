@@ -29,6 +29,8 @@ _RECORDS = "SELECT key, value, seq FROM record WHERE task_id = ? ORDER BY n"
 _TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
 _OF_OWNER = "SELECT state, n FROM tally WHERE agent = ? AND tenant = ? AND principal = ?"
 _RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ? AND hidden = 0"
+_QUEUED = """
+SELECT count(*) FROM (SELECT 1 FROM task WHERE runnable = 1 AND agent = ? LIMIT ?)"""
 
 # Without statistics SQLite cannot know that a context has far fewer tasks than a caller. A plus in
 # front of a column keeps it from choosing the index of that column.
@@ -132,6 +134,10 @@ class SqliteReader:
 
     def count_unfinished(self, scope: Scope) -> int:
         return sum(n for state, n in self._owner(scope) if state not in FINAL)
+
+    def count_queued(self, argument: tuple[str, int]) -> int:
+        (found,) = self._db.execute(_QUEUED, argument).fetchone()
+        return int(found)
 
     def _owner(self, scope: Scope) -> list[tuple[str, int]]:
         """Returns how many tasks of a caller are in each state."""

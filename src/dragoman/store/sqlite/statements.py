@@ -39,12 +39,19 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 ALL = _SELECT
 BY_ID = _SELECT + "WHERE task_id = ?"
 BY_WORKER = _SELECT + "WHERE worker = ? AND worker <> ''"
-# The index has this very expression, which is `rules.turn`.
-DUE = (
-    _SELECT
-    + """WHERE runnable = 1 AND agent = ? AND run_at <= ?
+# The queue is searched lane by lane (`run_limits.py`). The index has these very expressions.
+NEXT_LANE = """
+SELECT tenant, skill FROM task WHERE runnable = 1 AND agent = ? AND (tenant, skill) >= (?, ?)
+ORDER BY tenant, skill LIMIT 1"""
+HEADS = """
+SELECT run_at - priority * 600000, task_id FROM task
+WHERE runnable = 1 AND agent = ? AND tenant = ? AND skill = ? AND run_at <= ?
 ORDER BY run_at - priority * 600000, task_id LIMIT ?"""
-)
+# The plus keeps SQLite from a look at every task of the agent.
+RUNNING = """
+SELECT agent, tenant, skill, count(*) FROM task WHERE worker <> '' AND +ended = 0
+AND NOT (state IN ('input-required', 'auth-required') AND inputs = heard)
+GROUP BY agent, tenant, skill"""
 EXPIRED = (
     _SELECT
     + """WHERE expires_at > 0 AND expires_at <= ? AND agent = ? AND ended = 0
@@ -178,12 +185,19 @@ def log_in(
 ) -> Iterator[list[Stamped]]:
     """Yields the log of a task, piece by piece, from the piece that holds the event `seq` to that
     which holds `last`."""
+    return map(unpack_piece, pieces_in(db, task_id, seq, last))
+
+
+def pieces_in(
+    db: sqlite3.Connection, task_id: str, seq: int = 1, last: int = _ENDLESS
+) -> Iterator[bytes]:
+    """Yields the same, as it is stored."""
     (log,) = db.execute(_LOG, (task_id,)).fetchone()
     if log is not None:
-        yield unpack_piece(log)
+        yield log
         return
     for (piece,) in db.execute(_PIECES, (task_id, seq, last)):
-        yield unpack_piece(piece)
+        yield piece
 
 
 def row_in(found: tuple[Any, ...]) -> Row:

@@ -18,6 +18,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import ArtifactChunk
 from dragoman.core.model import Hook, Task
 
+from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
@@ -27,9 +28,13 @@ from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import WorkerThread
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
+from ..transfer.sqlite import SqliteTransfer
+from ..transfer.stored_task import StoredTask, TransferStore
 from ..writes import Done, Draft, Input, Record, Write
+from .budgets import SqliteBudgets
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
 from .link_keys import SqliteLinkKeys
@@ -39,7 +44,7 @@ from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
 from .sessions import Job, SqliteSessions
-from .workers import is_enlisted
+from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter
 
 R = TypeVar("R")
@@ -80,6 +85,10 @@ class SqliteStore(OutboxCalls):
         self.registry: RegistryStore = SqliteRegistry(self._write, self._read, clock)
         self.link_keys: LinkKeyStore = SqliteLinkKeys(self._write, self._read, clock)
         self.link_status: LinkStatusStore = SqliteLinkStatus(self._write, self._read, clock)
+        self.budgets: BudgetStore = SqliteBudgets(self._write_flushed, self._read, clock)
+        self.transfer: TransferStore = SqliteTransfer(
+            self, self._write, self._list, self._import_tasks, clock
+        )
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")
@@ -146,14 +155,22 @@ class SqliteStore(OutboxCalls):
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         return await self._reads.ask(SqliteReader.list_held_tasks, worker)
 
+    async def list_workers(self) -> list[str]:
+        def job(db: sqlite3.Connection) -> list[str]:
+            return [name for name in list_workers(db) if self._locks.alive(name)]
+
+        return await self._read(job)
+
     async def retire(self, worker: str) -> None:
         await self._writes.ask(SqliteWriter.retire, worker)
 
     async def reap(self) -> list[str]:
         return await self._writes.ask(SqliteWriter.reap, None)
 
-    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        return await self._writes.ask(SqliteWriter.claim, (worker, agent, limit))
+    async def claim(
+        self, worker: str, agent: str, limit: int, limits: RunLimits = NO_LIMITS
+    ) -> list[Row]:
+        return await self._writes.ask(SqliteWriter.claim, (worker, agent, limit, limits))
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         return await self._writes.ask(SqliteWriter.seize, (worker, task_id, epoch))
@@ -224,11 +241,23 @@ class SqliteStore(OutboxCalls):
     async def _write(self, job: Job[R]) -> R:
         return await self._writes.ask(SqliteWriter.do, job)
 
+    async def _write_flushed(self, job: Job[R]) -> R:
+        return await self._writes.ask(SqliteWriter.do_flushed, job)
+
     async def _read(self, job: Job[R]) -> R:
         return await self._reads.ask(SqliteReader.do, job)
 
+    async def _list(self, job: Job[R]) -> R:
+        return await self._lists.ask(SqliteReader.do, job)
+
+    async def _import_tasks(self, tasks: list[StoredTask]) -> None:
+        await self._writes.ask(SqliteWriter.import_tasks, tasks)
+
     async def count_unfinished(self, scope: Scope) -> int:
         return await self._reads.ask(SqliteReader.count_unfinished, scope)
+
+    async def count_queued(self, agent: str, limit: int) -> int:
+        return await self._reads.ask(SqliteReader.count_queued, (agent, limit))
 
     async def probe(self) -> None:
         await self._writes.ask(SqliteWriter.probe, None)

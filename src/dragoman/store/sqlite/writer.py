@@ -24,14 +24,18 @@ from dragoman.core.errors import Conflict, DragomanError, Fenced, TaskNotFound
 
 from .. import rules
 from ..clock import Clock
-from ..codec import BRIEF, pack, unpack_input
+from ..codec import BRIEF, pack, pack_piece, unpack_input
 from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import Job, Outcome, report_unavailable
+from ..run_limits import RunLimits
 from ..task_row import Claim, Idempotency, Row, Scope
+from ..transfer.sqlite import insert_parts, mark_dropped
+from ..transfer.stored_task import StoredTask
 from ..writes import Draft, Existing, Input, Unheard, Write
 from . import erase, workers
 from . import statements as sql
 from .batch import INSERT_FROZEN, WriteBatch
+from .claims import SqliteQueue
 from .database_file import DiskFile
 from .outbox import SqliteOutbox
 
@@ -60,6 +64,7 @@ class SqliteWriter:
         """The number of times that a change by another process was noticed."""
         self._outbox = SqliteOutbox(connection, clock)
         self._batch = WriteBatch(connection, self._outbox)
+        self._queue = SqliteQueue(connection)
         self._clean_locks = False
         """Whether the locks of dead workers are to be removed after the commit."""
 
@@ -152,7 +157,7 @@ class SqliteWriter:
         if self._batch.is_new(row.task_id):
             raise Conflict("A task with this id exists.", task_id=row.task_id)
         row = rules.open_task(draft)
-        log = pack(draft.entries)
+        log = pack_piece(draft.entries)
         if draft.ended is None:
             self._batch.create(row, key, log)
         else:
@@ -178,7 +183,7 @@ class SqliteWriter:
         row = rules.append(before, write)
         # Everything is encoded before anything changes: an event that cannot be encoded must not
         # leave half of its write behind.
-        piece = pack(write.entries) if write.entries else b""
+        piece = pack_piece(write.entries) if write.entries else b""
         frozen = pack(write.ended) if write.ended is not None else b""
         self._batch.append(row, write, piece, frozen)
         if write.forget:
@@ -195,13 +200,15 @@ class SqliteWriter:
                     bare = pack(rules.wipe(unpack_input(found[0])))
                     self._db.execute(_WIPE_INPUT, (bare, task_id, n))
 
-    def claim(self, argument: tuple[str, str, int]) -> list[Row]:
-        worker, agent, limit = argument
+    def claim(self, argument: tuple[str, str, int, RunLimits]) -> list[Row]:
+        worker, agent, limit, limits = argument
         if not workers.is_enlisted(self._db, worker):
             return []
+        self._batch.flush()
         # The write lock is held, so no other process can claim these rows before we commit.
-        due = self._search(sql.DUE, agent, self._clock(), limit)
-        taken = [rules.claim(row, worker) for row in due]
+        ids = self._queue.pick(agent, limit, limits, self._clock())
+        rows = [row for row in map(self._batch.row, ids) if row is not None]
+        taken = [rules.claim(row, worker) for row in rows]
         for row in taken:
             self._batch.put(row)
         return taken
@@ -297,6 +304,11 @@ class SqliteWriter:
         """Does a job that concerns no task."""
         return job(self._db)
 
+    def do_flushed(self, job: Callable[[sqlite3.Connection], R]) -> R:
+        """Does a job that counts tasks, so it has to see the changes of this batch."""
+        self._batch.flush()
+        return job(self._db)
+
     # Jobs: housekeeping.
 
     def sweep(self, argument: tuple[str, int, int, int]) -> int:
@@ -325,6 +337,17 @@ class SqliteWriter:
         gone = erase.erase(self._db, task_ids)
         self._batch.remove(gone)
         return len(gone)
+
+    def import_tasks(self, tasks: list[StoredTask]) -> None:
+        """Stores tasks as they are, in place of those with the same ids."""
+        self.erase([each.row.task_id for each in tasks])
+        for each in tasks:
+            key, bare = each.split_keys()
+            self._batch.restore(each, key)
+            insert_parts(self._db, each, bare)
+        self._batch.flush()
+        mark_dropped(self._db, tasks)
+        self._batch.forget_rows()
 
     def probe(self, _: None) -> None:
         workers.probe(self._db)

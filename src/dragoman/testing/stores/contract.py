@@ -7,8 +7,10 @@ from pathlib import Path
 from dragoman.store.interface import Store
 
 from .agents import AgentTests
+from .budgets import BudgetTests
 from .callers import CallerTests
 from .durability import DurabilityTests
+from .fair_claims import FairClaimTests
 from .fixture import HandClock
 from .hooks import HookTests
 from .link_keys import LinkKeyTests
@@ -16,6 +18,7 @@ from .link_status import LinkStatusTests
 from .registry import RegistryTests
 from .runs import RunTests
 from .sessions import SessionTests
+from .transfer import TransferTests
 from .workers import WorkerTests
 from .writing import WritingTests
 
@@ -24,6 +27,7 @@ class StoreContract(
     WritingTests,
     CallerTests,
     WorkerTests,
+    FairClaimTests,
     RunTests,
     HookTests,
     DurabilityTests,
@@ -32,6 +36,8 @@ class StoreContract(
     RegistryTests,
     LinkKeyTests,
     LinkStatusTests,
+    BudgetTests,
+    TransferTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 

@@ -91,7 +91,7 @@ class Tour:
         """Shows a question of an agent and the answer to it."""
         async with self._call(self._dialect("a2a-0.1"), self._dialect("iat")) as agent:
             task = _task(await agent.send("Kyoto", skill="trip"))
-            asked = task.status.message.text if task.status.message else ""
+            asked = task.status.text
             self.show(f"Kyoto -> {asked}   ({task.state.value})")
             task = await agent.answer(task, "3")
             self.show(f"3 ->   ({task.state.value})\n{task.text.strip()}")

@@ -41,6 +41,8 @@ from .security import (
     scheme_in,
 )
 
+MOST_BYTES = 1024 * 1024
+"""The size of a card that is read, in bytes."""
 Words = list[str] | None
 Required = list[dict[str, Json]] | None
 """Requirements in any spelling, which differ too much for a Struct."""

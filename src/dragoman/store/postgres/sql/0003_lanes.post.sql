@@ -1,0 +1,1 @@
+DROP INDEX dragoman.task_runnable;

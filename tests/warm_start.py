@@ -1,0 +1,233 @@
+"""`python -m MODULE`, forked from a process that has imported our modules already.
+
+A start costs half a second of work, nearly all of it imports, and the tests start hundreds of
+processes. `make test` forks them, `make test-full` starts them as users do (`tests/conftest.py`).
+
+Each worker of pytest has one process that imports and forks. It forks twice, so that the new
+process is an orphan, which the worker adopts: for `subprocess` and `asyncio` it is a child like any
+other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent
+PR_SET_CHILD_SUBREAPER = 36
+MOST = 1 << 17
+"""Bytes of a request: arguments and environment."""
+MOST_FILES = 256
+"""More than the process that forks has open."""
+AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "MALLOC_", "SSL_", "GRPC_")
+"""How the names of variables begin that a process reads when it starts. `PYTHONPATH` aside, where
+one of these differs a new process is needed."""
+LOADED = (
+    "dragoman.cli",
+    "dragoman.client",
+    "dragoman.server",
+    "dragoman.gateway",
+    "dragoman.store.sqlite",
+)
+"""Packages whose modules are imported beforehand, and all that those import. gRPC and the packages
+of chats are not: they do not expect a fork."""
+_start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+def install() -> None:
+    """Forks what this process starts from now on, where it can be forked."""
+    subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Starts processes as users do, for a test that measures what a process needs."""
+    now = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    subprocess.Popen._execute_child = _start  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        subprocess.Popen._execute_child = now  # type: ignore[attr-defined]
+
+
+def _execute_child(
+    self: Any,
+    args: Any,
+    executable: Any,
+    preexec_fn: Any,
+    close_fds: bool,
+    pass_fds: Any,
+    cwd: Any,
+    env: Mapping[str, str] | None,
+    startupinfo: Any,
+    creationflags: int,
+    shell: bool,
+    *rest: Any,
+) -> None:
+    pipes, options = rest[:6], rest[6:]
+    plain = executable is None and preexec_fn is None and close_fds and not pass_fds and not shell
+    environ = dict(os.environ if env is None else env)
+    # Of the rest: no other user, umask, session or process group.
+    if not (plain and options == (True, None, None, None, -1, False, -1) and _can(args, environ)):
+        _start(
+            *(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo),
+            *(creationflags, shell, *rest),
+        )
+        return
+    stdin, stdout, stderr = (
+        number if own == -1 else own for number, own in enumerate((pipes[0], pipes[3], pipes[5]))
+    )
+    self.pid = _template().fork(
+        [os.fsdecode(word) for word in args],
+        os.fsdecode(cwd or os.getcwd()),
+        environ,
+        [stdin, stdout, stderr],
+    )
+    self._child_created = True
+    self._close_pipe_fds(*pipes)
+
+
+def _can(args: Any, environ: Mapping[str, str]) -> bool:
+    if not isinstance(args, list | tuple) or list(args[:2]) != [sys.executable, "-m"]:
+        return False
+    package = str(args[2]).partition(".")[0]
+    ours = package == "dragoman" or (TESTS / package).is_dir()
+    return ours and _at_start(environ) == _at_start(os.environ)
+
+
+def _at_start(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(AT_START) and name != "PYTHONPATH"
+    }
+
+
+class _Template:
+    """The process that forks, seen from the worker."""
+
+    def __init__(self) -> None:
+        self._ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(its.fileno())],
+                env=environ,
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        atexit.register(self._end)
+
+    def fork(self, args: list[str], cwd: str, environ: dict[str, str], files: list[int]) -> int:
+        """Starts a process and returns its id."""
+        request = json.dumps({"args": args, "cwd": cwd, "environ": environ}).encode()
+        with self._lock:
+            _adopt(True)
+            try:
+                socket.send_fds(self._ours, [request], files)
+                return int(self._ours.recv(MOST))
+            finally:  # other orphans belong to the system, which forgets them when they have ended
+                _adopt(False)
+
+    def _end(self) -> None:
+        self._ours.close()
+        self._process.wait()
+
+
+_template = functools.cache(_Template)
+
+
+def _adopt(orphans: bool) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
+
+
+def _serve(ours: socket.socket) -> dict[str, Any] | None:
+    """Forks until the worker ends. Returns what to run in a process that was forked."""
+    while True:
+        request, files, _, _ = socket.recv_fds(ours, MOST, 3)
+        if not request:
+            return None
+        said, saying = os.pipe()
+        adopted, adopting = os.pipe()
+        middle = os.fork()
+        if not middle:
+            new = os.fork()
+            if new:
+                os.write(saying, str(new).encode())
+                os._exit(0)
+            os.close(adopting)
+            os.read(adopted, 1)  # ends when the worker is the parent
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            return dict(json.loads(request))
+        os.close(saying)
+        os.close(adopted)
+        os.waitpid(middle, 0)
+        os.close(adopting)
+        ours.send(os.read(said, 100))
+        for file in (said, *files):
+            os.close(file)
+
+
+def _become(args: list[str], cwd: str, environ: dict[str, str]) -> None:
+    """Makes this process what `python -m MODULE` would be, and runs the module."""
+    os.closerange(3, MOST_FILES)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        old = getattr(sys, f"__{name}__")
+        terminal = os.isatty(number)
+        new = io.TextIOWrapper(
+            open(number, "wb" if number else "rb", -1, closefd=False),  # noqa: SIM115
+            old.encoding,
+            old.errors,
+            newline="\n" if number else None,
+            line_buffering=terminal or number == 2,
+            write_through=old.write_through,
+        )
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path[:0] = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.orig_argv = args
+    sys.argv = ["-m", *args[3:]]
+    runpy.run_module(args[2], run_name="__main__", alter_sys=True)
+
+
+def _main() -> None:
+    del sys.path[0]  # the folder of this file
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those that were forked
+    for name in LOADED:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+    ours = socket.socket(fileno=int(sys.argv[1]))
+    request = _serve(ours)
+    if request is not None:
+        ours.detach()
+        _become(**request)
+
+
+if __name__ == "__main__":
+    _main()
