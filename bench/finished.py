@@ -87,7 +87,9 @@ async def _store_calls(kind: str, pair: list[Filled]) -> list[Row]:
     rows = []
     for name in asked[0]:
         best = [float("inf")] * 2
-        for _ in range(ROUNDS):
+        for number in range(2 * ROUNDS):
+            if number >= ROUNDS and best[1] <= MOST * best[0]:
+                break  # only what looks slow is measured again, which may have been bad luck
             for which in (0, 1):
                 best[which] = min(best[which], await _fastest(asked[which][name], SECONDS))
         rows.append(_row(kind, name, "us", *(each * 1e6 for each in best)))

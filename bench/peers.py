@@ -59,6 +59,8 @@ class Subject:
     ready: str = "/.well-known/agent-card.json"
     # Whether a run without it is a whole one.
     optional: bool = False
+    # How many processes serve its port.
+    processes: int = 1
 
     def missing(self) -> str | None:
         """Why this server cannot be started, if it cannot."""
@@ -112,6 +114,7 @@ SUBJECTS = {
             name=WORKERS,
             title="dragoman, 2 workers",
             command=(*_OURS.command, "--workers", "2"),
+            processes=2,
         ),
         Subject(
             name="a2a-sdk",

@@ -224,6 +224,7 @@ def _columns(scenario: Scenario, subjects: dict[str, list[Sample]]) -> list[Colu
     columns = [
         Column(f"CPU us per {scenario.unit}", "cpu_us"),
         Column(f"{scenario.unit}s/s", "per_second"),
+        Column("database CPU us", "database_us"),
         Column("p50 ms", "p50_ms"),
         Column("p99 ms", "p99_ms"),
         Column("CPU s", "start_cpu_seconds"),
@@ -259,7 +260,8 @@ def _notes(results: Results, repetitions: int) -> Iterator[str]:
     yield "- Client CPU is of the client's process; both send to the same server, which is ours."
     yield "- On SQLite and PostgreSQL every answer follows its commit, on both sides."
     yield "- CPU on PostgreSQL is the server's, without that of the database, on the load's core."
-    yield "- Workers, and the one process beside them, share both cores with the load."
+    yield "- Workers, and the one process beside them, share both cores with the load; each process"
+    yield "  has the same number of connections, because what is ready together costs less."
     yield "- CPU of a proxy is its own; that of the agent behind it, which is ours, is not in it."
     yield from (f"- {note}." for note in results.notes)
     if loud := [

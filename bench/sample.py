@@ -9,6 +9,7 @@ import msgspec
 
 from .load import Burst, Connection, Exchange, connections, drive
 from .peers import Server
+from .stores import database_cpu_seconds
 
 CONNECTIONS = 32
 # Long enough for work that a server left for after its answers to be done and counted.
@@ -32,6 +33,8 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: int | None = None
     # The median of the time from a cancel at one server until its answer, of a task at another.
     cancel_ms: float | None = None
+    # CPU of the database, which is not in that of the server.
+    database_us: float | None = None
     # How busy the machine was just before, where that decides.
     busy_before: float | None = None
 
@@ -65,13 +68,17 @@ async def timed(
         # One alone first: servers make their tables and the like on the first request.
         await exchange(opened[0], 0)
         await drive(opened, exchange, numbers=numbers, seconds=warm_up)
-        cpu = server.cpu_seconds()
+        cpu, database = server.cpu_seconds(), database_cpu_seconds(server.place)
         burst = await drive(opened, exchange, numbers=numbers, seconds=pace.seconds)
         if before_reading is not None:
             await before_reading(opened[0])
         await asyncio.sleep(SETTLE)
         cpu = server.cpu_seconds() - cpu
-    return sample_of(burst, cpu, units=burst.count)
+    sample = sample_of(burst, cpu, units=burst.count)
+    if database is not None:
+        database = (database_cpu_seconds(server.place) or 0.0) - database
+        return msgspec.structs.replace(sample, database_us=database / burst.count * 1e6)
+    return sample
 
 
 def sample_of(burst: Burst, cpu_seconds: float, *, units: int) -> Sample:

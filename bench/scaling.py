@@ -6,14 +6,18 @@ import shutil
 import statistics
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import msgspec
 
 from .goal import Goal, Results
-from .load import HOST, Connection, connections
+from .load import HOST, Connection, connections, drive
 from .measure import wait_until_quiet
 from .peers import OURS, WORKERS, Server, beside
-from .sample import CONNECTIONS, SETTLE, Pace, Sample, timed
+from .sample import CONNECTIONS, SETTLE, Pace, Sample, sample_of, timed
 from .scenario import Scenario
+from .stores import database_cpu_seconds
 from .wire import (
     ECHO_TEXT,
     RestRequests,
@@ -28,6 +32,8 @@ from .wire import (
 
 EVENTS = 60
 CANCELS = 15
+TOLD = 400
+"""Tasks with a webhook."""
 WAIT_FOR_QUIET = 15.0
 """Seconds that a measurement of latencies waits for other programs to be done."""
 SDK = "a2a-sdk"
@@ -45,22 +51,23 @@ async def gets_with_wrk(server: Server, pace: Pace) -> Sample:
 
     program = shutil.which("wrk")
     if program is None:
-        return await timed(server, pace, CONNECTIONS, exchange)
+        return await timed(server, pace, CONNECTIONS * server.subject.processes, exchange)
     async with connections(server.port, 1) as (connection,):
         await exchange(connection, 0)
     url = f"http://{HOST}:{server.port}/tasks/{task_id}"
-    await _wrk(program, url, server.subject.warm_up * pace.warm_up_share)
+    wrk = partial(_wrk, program, url, CONNECTIONS * server.subject.processes)
+    await wrk(server.subject.warm_up * pace.warm_up_share)
     cpu = server.cpu_seconds()
-    count, rate = await _wrk(program, url, pace.seconds)
+    count, rate = await wrk(pace.seconds)
     await asyncio.sleep(SETTLE)
     cpu = server.cpu_seconds() - cpu
     return Sample(cpu_us=cpu / count * 1e6, per_second=rate, requests=count)
 
 
-async def _wrk(program: str, url: str, seconds: float) -> tuple[int, float]:
+async def _wrk(program: str, url: str, connections: int, seconds: float) -> tuple[int, float]:
     """The number of answers, and their rate. wrk counts in whole seconds."""
     process = await asyncio.create_subprocess_exec(
-        *(program, "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s"),
+        *(program, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"),
         *("-H", "A2A-Version: 1.0", url),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -70,6 +77,62 @@ async def _wrk(program: str, url: str, seconds: float) -> tuple[int, float]:
     if count is None or rate is None or "Non-2xx" in said or "Socket errors" in said:
         raise WrongAnswer(said)
     return int(count[1]), float(rate[1])
+
+
+async def webhooks(server: Server, pace: Pace) -> Sample:
+    """Echoes, each with a webhook of its own. The CPU is that of a delivery: what such a send costs
+    beyond a plain one, for each request that the receiver got."""
+    received, wanted = 0, -1
+    all_received = asyncio.Event()
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = re.search(rb"content-length: (\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                received += 1
+                if received == wanted:
+                    all_received.set()
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    requests, words = server.requests, server.subject.words
+    receiver = await asyncio.start_server(receive, HOST, 0)
+    url = f"http://{HOST}:{receiver.sockets[0].getsockname()[1]}/"
+
+    async def plain(connection: Connection, number: int) -> None:
+        body = await connection.start(requests.send(number, ECHO_TEXT))
+        task_sent(body, words, early=False)
+
+    async def told(connection: Connection, number: int) -> None:
+        body = await connection.start(requests.send(number, ECHO_TEXT, webhook=url))
+        task_sent(body, words, early=False)
+
+    without = await timed(server, pace, CONNECTIONS, plain)
+    async with connections(server.port, 1) as (connection,):
+        await told(connection, 0)
+        await asyncio.sleep(2.0)  # long enough for all deliveries of one task
+    count = int(TOLD * pace.warm_up_share)
+    wanted, received = received * count, 0
+    async with connections(server.port, 4) as opened:
+        cpu, database = server.cpu_seconds(), database_cpu_seconds(server.place)
+        began = time.monotonic()
+        burst = await drive(opened, told, numbers=iter(range(count)))
+        await asyncio.wait_for(all_received.wait(), 60)
+        seconds = time.monotonic() - began
+        cpu = server.cpu_seconds() - cpu - count * (without.cpu_us or 0.0) / 1e6
+        database = (database_cpu_seconds(server.place) or 0.0) - (database or 0.0)
+        database -= count * (without.database_us or 0.0) / 1e6
+    receiver.close()
+    sample = sample_of(burst, cpu, units=received)
+    return msgspec.structs.replace(
+        sample,
+        database_us=database / received * 1e6,
+        requests=received,
+        per_second=received / seconds,
+    )
 
 
 async def replicas(server: Server, pace: Pace) -> Sample:
@@ -142,19 +205,29 @@ async def _cancel_times(
     return times
 
 
-SCENARIOS = tuple(
+SCENARIOS = (
     Scenario(
-        f"replicas-{bell}",
-        f"From one server to another on the same PostgreSQL, told by {title}: an event, a cancel",
-        replicas,
+        "webhook-postgres",
+        "Delivery to a webhook, on PostgreSQL",
+        webhooks,
         (OURS,),
-        store=store,
-        unit="event",
-    )
-    for bell, title, store in (
-        ("postgres", "PostgreSQL", "postgres"),
-        ("nats", "NATS", "postgres-nats"),
-    )
+        store="postgres",
+        unit="delivery",
+    ),
+    *(
+        Scenario(
+            f"replicas-{bell}",
+            f"Between two servers on one PostgreSQL, told by {title}: an event, a cancel",
+            replicas,
+            (OURS,),
+            store=store,
+            unit="event",
+        )
+        for bell, title, store in (
+            ("postgres", "PostgreSQL", "postgres"),
+            ("nats", "NATS", "postgres-nats"),
+        )
+    ),
 )
 
 

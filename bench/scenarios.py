@@ -40,7 +40,7 @@ async def measured(server: Server, scenario: Scenario, pace: Pace, subject: str)
 
 
 def sends(count: int) -> Callable[[Server, Pace], Awaitable[Sample]]:
-    """Echoes, one after the other on each connection."""
+    """Echoes, one after the other on each connection; so many connections for each process."""
 
     async def run(server: Server, pace: Pace) -> Sample:
         requests, words = server.requests, server.subject.words
@@ -55,7 +55,8 @@ def sends(count: int) -> Callable[[Server, Pace], Awaitable[Sample]]:
             for task_id in recent.values() if early else ():
                 await _wait_completed(server, connection, task_id)
 
-        return await timed(server, pace, count, exchange, before_reading=all_done)
+        each = count * server.subject.processes
+        return await timed(server, pace, each, exchange, before_reading=all_done)
 
     return run
 
@@ -340,7 +341,8 @@ SCENARIOS = {
         *(
             Scenario(
                 f"{name}-workers-{store}",
-                f"{title}, on {'SQLite' if store == 'sqlite' else 'PostgreSQL'}, all cores shared",
+                f"{title}, on {'SQLite' if store == 'sqlite' else 'PostgreSQL'}, "
+                f"{CONNECTIONS} connections for each process",
                 run,
                 (OURS, WORKERS),
                 store=store,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
+from .measure import cpu_seconds
+
 SECRET_KEY = {"DRAGOMAN_SECRET_KEY": "k" * 32}
 """The key of all servers, since one on PostgreSQL makes none of its own."""
 # The tests start PostgreSQL and NATS, and so does the bench.
@@ -56,6 +58,14 @@ def _new_database() -> str:
 
     asyncio.run(create())
     return server.replace("/postgres?", f"/{name}?")
+
+
+def database_cpu_seconds(place: StorePlace) -> float | None:
+    """CPU time of the database of a store so far, if it has one."""
+    if not place.url.startswith("postgresql:"):
+        return None
+    pid = (postgres().folder / "data" / "postmaster.pid").read_text().split()[0]
+    return cpu_seconds(int(pid))
 
 
 @cache

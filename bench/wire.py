@@ -95,8 +95,12 @@ class Requests:
         )
         self._stream_skill = stream_skill
 
-    def send(self, number: int, text: str) -> bytes:
-        return self._request("application/json", self._message(self._words.send, number, text))
+    def send(self, number: int, text: str, *, webhook: str = "") -> bytes:
+        body = self._message(self._words.send, number, text)
+        if webhook:
+            config = f'"configuration":{{"taskPushNotificationConfig":{{"url":"{webhook}"}}}}'
+            body = f"{body[:-2]},{config}}}}}"
+        return self._request("application/json", body)
 
     def stream(self, number: int, text: str) -> bytes:
         body = self._message(self._words.stream, number, text, skill=self._stream_skill)

@@ -243,6 +243,23 @@ class AgentTests(StoreTests):
 
     # Tasks that no list shows.
 
+    async def test_an_operator_finds_the_old_tasks_of_a_tenant(self, tmp_path: Path) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            await fixture.end(await fixture.open_task("ended"))
+            await fixture.create(fixture.draft("brief", end=State.FAILED))
+            await self._hide(fixture, "hidden", end=State.COMPLETED)
+            await self._hide(fixture, "hidden-live", end=None)
+            await fixture.open_task("live")
+            await fixture.end(await fixture.open_task("of-another", scope=ALICE_WITH_ANOTHER))
+            before = fixture.clock.now + 1
+            fixture.clock.tick(1_000)
+            await fixture.create(fixture.draft("late", end=State.COMPLETED))
+            which = AdminFilter(tenant=ALICE.tenant, agent=AGENT, ended_before=before)
+            found = await fixture.store.find_in_all_scopes(which, 9)
+            assert sorted(_names(found)) == ["brief", "ended", "hidden"]
+            other = AdminFilter(tenant="elsewhere", agent=AGENT, ended_before=before)
+            assert await fixture.store.find_in_all_scopes(other, 9) == []
+
     async def _hide(self, fixture: StoreFixture, task_id: str, *, end: State | None) -> None:
         key = Idempotency(task_id, b"d")
         draft = fixture.draft(task_id, context="c", key=key, end=end)
