@@ -72,6 +72,10 @@ class Agent:
 
     acts_for_callers = False
     """Whether it needs the tokens of its callers, to call other agents for them."""
+    linked = False
+    """Whether its tasks need a link that one process has, such as a WebSocket."""
+    elsewhere = False
+    """Whether another process has this link now, so that the tasks must run there."""
 
     def __init__(
         self,

@@ -189,7 +189,10 @@ class MessageSender:
         finally:
             self._keys.replying.pop(place, None)
         if queued:
-            runner.queued += 1
+            if runner.agent.elsewhere:
+                runner.identity.call_others(runner.name)
+            else:
+                runner.queued += 1
             return None, run.task_id
         if run.task is None:
             runner.start(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from .task_ids import new_id
 
@@ -15,6 +16,9 @@ class Worker:
         self.id = new_id()
         self.place_free = asyncio.Event()
         """Set when a task that waits for a place may start."""
+        self.call_others: Callable[[str], None] = lambda agent: None
+        """Tells other processes that a task of this agent waits for them; set by the
+        maintenance."""
         self._claims = 0
 
     def renew(self) -> None:

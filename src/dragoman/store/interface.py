@@ -155,6 +155,9 @@ class Store(Protocol):
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """Renews the lease. Returns False if the worker has been declared dead."""
 
+    async def list_workers(self) -> list[str]:
+        """Returns the workers that are alive, by name."""
+
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         """Returns the tasks that the worker holds. This only reads, so no other process sees a
         change."""

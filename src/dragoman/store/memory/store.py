@@ -78,6 +78,10 @@ class MemoryStore(OutboxCalls):
         await self.enlist(worker, lease_ms)
         return True
 
+    async def list_workers(self) -> list[str]:
+        now = self._steady()
+        return sorted(name for name, until in self._leases.items() if until > now)
+
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         rows = [live.row for live in self._held_by(worker)]
         return [HeldTask(row.claim, row.inputs, row.cancel) for row in rows]

@@ -26,6 +26,7 @@ _ENLIST = """
 INSERT INTO dragoman.worker (worker, lease_until, layout) VALUES ($1, $2, $3)
 ON CONFLICT (worker) DO UPDATE SET lease_until = excluded.lease_until, layout = excluded.layout"""
 _BEAT = "UPDATE dragoman.worker SET lease_until = $2 WHERE worker = $1"
+_LIVE = "SELECT worker FROM dragoman.worker WHERE lease_until > $1 ORDER BY worker"
 _END_LEASES = "UPDATE dragoman.worker SET lease_until = 0 WHERE worker = ANY($1::text[])"
 _DISMISS = "DELETE FROM dragoman.worker WHERE worker = $1"
 _DISMISS_DEAD = "DELETE FROM dragoman.worker WHERE lease_until <= $1"
@@ -57,6 +58,11 @@ async def enlist(db: Database, worker: str, until: int, layout: int) -> None:
 async def beat(db: Database, worker: str, until: int) -> bool:
     """Renews a lease. Returns False if the worker has been declared dead."""
     return await db.execute(_BEAT, worker, until) == 1
+
+
+async def list_workers(db: Database, now: int) -> list[str]:
+    """Returns the workers whose leases have not ended."""
+    return [name for (name,) in await db.fetch(_LIVE, now)]
 
 
 async def end_leases(db: Database, workers: list[str]) -> None:

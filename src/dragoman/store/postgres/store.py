@@ -121,6 +121,12 @@ class PostgresStore(OutboxCalls):
 
         return await self._read(job)
 
+    async def list_workers(self) -> list[str]:
+        async def job(db: Database) -> list[str]:
+            return await claims.list_workers(db, await self._time.ask(db))
+
+        return await self._read(job)
+
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         return await self._read(lambda db: reader.list_held_tasks(db, worker))
 

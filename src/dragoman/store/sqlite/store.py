@@ -39,7 +39,7 @@ from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
 from .sessions import Job, SqliteSessions
-from .workers import is_enlisted
+from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter
 
 R = TypeVar("R")
@@ -145,6 +145,12 @@ class SqliteStore(OutboxCalls):
 
     async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         return await self._reads.ask(SqliteReader.list_held_tasks, worker)
+
+    async def list_workers(self) -> list[str]:
+        def job(db: sqlite3.Connection) -> list[str]:
+            return [name for name in list_workers(db) if self._locks.alive(name)]
+
+        return await self._read(job)
 
     async def retire(self, worker: str) -> None:
         await self._writes.ask(SqliteWriter.retire, worker)
