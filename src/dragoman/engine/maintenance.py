@@ -40,7 +40,7 @@ from dragoman.store.interface import (
 )
 from dragoman.store.transfer.copy import refuse_incomplete_copy
 
-from .overdue import end_overdue
+from .overdue import end_overdue, give_back_all
 from .replicas import Replicas
 from .runner import Runner
 from .runs.run import Run
@@ -86,6 +86,7 @@ class Maintenance:
         self._replicas: Replicas | None = None
         if bell is not None and isinstance(store, WatchedStore):
             self._replicas = Replicas(store, bell, self._runners, self._held, self._bring)
+            self.worker.call_others = self._replicas.call_others
         self._changing = asyncio.Lock()
         self._loops: asyncio.Task[None] | None = None
         self._stray: set[str] = set()
@@ -341,6 +342,8 @@ class Maintenance:
                 runner.lose_all()
             if runner.runs or runner.idle or runner.waits:
                 end_overdue(runner)
+            if runner.agent.elsewhere and runner.runs:
+                give_back_all(runner)
 
     async def _reap(self) -> None:
         taken = await self._store.reap()
@@ -389,7 +392,11 @@ class Maintenance:
     async def _peek(self) -> None:
         """Checks for inputs and cancels from other processes, while a run or a reader here needs
         them."""
-        concerned = [each for each in self._runners if each.runs or each.bell.listening()]
+        concerned = [
+            each
+            for each in self._runners
+            if each.runs or each.agent.linked or each.bell.listening()
+        ]
         if not concerned:
             return
         before, self._changes = self._changes, await self._store.data_version()
@@ -397,6 +404,8 @@ class Maintenance:
             return
         for runner in concerned:
             runner.bell.ring_all()
+            if runner.agent.linked and not runner.agent.elsewhere:
+                self.worker.place_free.set()  # a task may have been left for this process
         await self._bring(await self._held())
 
     async def _bring(self, held: list[HeldTask]) -> None:

@@ -4,6 +4,7 @@ knows about the tasks that wait for it."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import ceil, inf
 from time import monotonic
 
@@ -34,6 +35,9 @@ class Worker:
         """Set when a task that waits for a place may start."""
         self.queues: dict[str, TaskQueue] = {}
         """The queues of its agents, by their names in the store."""
+        self.call_others: Callable[[str], None] = lambda agent: None
+        """Tells other processes that a task of this agent waits for them; set by the
+        maintenance."""
         self._claims = 0
         self._lease_end = inf
 
