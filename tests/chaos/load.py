@@ -12,8 +12,8 @@ from uuid import uuid4
 import msgspec
 
 from crash.check import Kept
-from crash.client import Client, Lost, Refused, message, sending
-from crash.load import FINAL, NOT_CANCELABLE, Load, Memory, Tale, counted
+from crash.client import Client, Lost, message, sending
+from crash.load import FINAL, Load, Memory, Tale, counted
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Task
 from dragoman.dialects.a2a.v1_0.convert import task_out
@@ -89,19 +89,9 @@ class ChaosLoad(Load):
         self.memory.expected[task_id] = counted(4)
         self.memory.hooks[name] = task_id
 
-    async def _cancel(self) -> None:
-        task_id = await self._send("600 0.1", "count", wait=False)
-        self.memory.cancels.add(task_id)
-        await asyncio.sleep(self._dice.random())  # the pace of a caller
-        told = self.memory.canceled[task_id] = []
-        try:
-            task = await self._surely("CancelTask", {"id": task_id})
-            told.append(task["status"]["state"])
-            self.memory.seen(task)
-        except Refused as exc:
-            # An earlier try was cut off, but it was heard.
-            if exc.code != NOT_CANCELABLE:
-                raise
+    async def canceled(self, task_id: str, task: Any) -> None:
+        """Asks all replicas for it."""
+        told = self.memory.canceled[task_id] = [] if task is None else [task["status"]["state"]]
         for client in self.clients:
             task = await self._surely("GetTask", {"id": task_id}, client)
             told.append(task["status"]["state"])

@@ -14,7 +14,7 @@ import pytest
 from counts import count
 from crash.client import Client, message, sending
 from crash.server import Server
-from waiting import until
+from waiting import before_again, until
 
 SECONDS = count(2, 3, 180)
 KEPT = 2
@@ -53,7 +53,7 @@ async def test_a_server_that_works_on_does_not_grow(
             while time.monotonic() < end:
                 await client.call("SendMessage", sending(message("hello", f"m{done}", "echo")))
                 done += 1
-                await asyncio.sleep(0.05)  # the pace of a caller
+                await before_again()
 
         async def work(seconds: float) -> tuple[float, int]:
             end = time.monotonic() + seconds
