@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,9 +16,12 @@ from dragoman.net.service import Service
 from dragoman.observability.metrics import Family, histogram_lines, quoted
 from dragoman.security.route_policy import Policy, policy
 
-from .upstream_address import UpstreamAddress
-from .upstream_agent import UpstreamAgent
-from .upstream_pool import UpstreamPool
+from .agent_health import HasHealth
+
+if TYPE_CHECKING:
+    from .upstream_address import UpstreamAddress
+    from .upstream_agent import UpstreamAgent
+    from .upstream_pool import UpstreamPool
 
 PATH = "/gateway/status"
 _STATES = {
@@ -50,7 +54,13 @@ class GatewayStatus(Service):
         await answer(send, 200, body, extra=headers, head=scope["method"] == "HEAD")
 
     def _upstream(self) -> Iterator[UpstreamAgent]:
-        return (each for each in self._agents() if isinstance(each, UpstreamAgent))
+        elsewhere: list[HasHealth] = [
+            each for each in self._agents() if isinstance(each, HasHealth)
+        ]
+        if elsewhere:  # otherwise nothing of a gateway is imported
+            from .upstream_agent import UpstreamAgent
+
+            yield from (each for each in elsewhere if isinstance(each, UpstreamAgent))
 
     def metrics(self) -> Iterable[Family]:
         """Returns the figures of all agents elsewhere."""
