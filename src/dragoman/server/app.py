@@ -156,8 +156,10 @@ class App(AgentRouter):
             lambda: (figures for service in self.services for figures in service.metrics()),
         )
         if (worker := current_worker()) is not None:
-            siblings = Siblings(worker, status.own_figures)
-            status.others = siblings.figures
+            siblings = Siblings(worker)
+            status.join(siblings)
+            for service in shared.services:
+                service.join(siblings)
             shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
