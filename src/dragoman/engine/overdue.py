@@ -1,13 +1,19 @@
-"""Ends the runs and the waits that took too long, and the runs that must move."""
+"""Ends the runs, the waits and the questions that took too long, and the runs that must move."""
 
 from __future__ import annotations
 
 import asyncio
 
+from dragoman.core.events import Ask
+from dragoman.core.model import Message, Role, Text
+from dragoman.core.questions import answer_value
+from dragoman.store.interface import SILENCE, Input, Row
+
 from .runner import Runner
 from .runs.skill_driver import TOO_LONG
 from .runs.stop_reason import StopReason
 from .tail import send_on
+from .task_ids import new_id
 
 
 def give_back_all(runner: Runner) -> None:
@@ -15,6 +21,28 @@ def give_back_all(runner: Runner) -> None:
     for run in list(runner.runs.values()):
         if run.stop_reason is None:
             runner.background.spawn(runner.give_back(run))
+
+
+async def expire_question(runner: Runner, row: Row) -> None:
+    """Expires a question: an approval counts as denied, any other fails the task (DESIGN §4.1)."""
+    if runner.stopping:
+        return
+    if row.asking is Ask.APPROVAL:
+        silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
+        said = Input(message=silence, value=answer_value(False), by=SILENCE)
+        await runner.add_input(row.scope, row.task_id, said, row.question)
+        return
+    run = runner.runs.get(row.task_id)
+    if run is None and not row.worker:
+        taken = await runner.store.seize(runner.worker, row.task_id, row.epoch)
+        if taken is None:
+            return
+        if not taken.resting:
+            await runner.resume(taken)  # the answer arrived at the last moment
+            return
+        run = await runner.adopt(taken)
+    if run is not None and run.writer.question.key == row.question:
+        runner.expire(run)
 
 
 def end_overdue(runner: Runner) -> None:
