@@ -126,9 +126,8 @@ class Runner:
     @property
     def places(self) -> int:
         """The number of runs that may still start. Runs that wait for their caller do not count."""
-        if self.agent.elsewhere:
-            return 0
-        return self.settings.max_runs - len(self.runs) + len(self.parked)
+        free = self.settings.max_runs - len(self.runs) + len(self.parked)
+        return 0 if self.agent.elsewhere else free
 
     @property
     def worker(self) -> str:
@@ -181,7 +180,6 @@ class Runner:
 
     async def resume(self, row: Row, token: BearerToken | None = None) -> None:
         """Runs a claimed task again from the top, with its journal (DESIGN §4.1).
-
         If the store fails, the claim remains, and the maintenance finds a task that nobody runs."""
         try:
             await self._go_on(await self.adopt(row, token), row)
