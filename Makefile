@@ -30,7 +30,7 @@ help: ## List the targets
 $(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
-	@$(PYTHON) -m venv $(VENV)
+	@$(DOTS) $(PYTHON) -m venv $(VENV)
 	@$(DOTS) $(BIN)/pip install -q --disable-pip-version-check --no-compile uv==0.13.8 || true
 	@$(DOTS) $(INSTALL) pip==26.3
 	@touch $@

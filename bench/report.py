@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from . import scaling, start
+from . import queues, scaling, start
 from .goal import Goal, Results
 from .measure import QUIET
 from .peers import BARE, GATEWAY, LINKS, OURS, REGISTRY, SUBJECTS
@@ -132,6 +132,7 @@ GOALS = (
         at_least=False,
     ),
     *scaling.GOALS,
+    *queues.GOALS,
     *start.GOALS,
 )
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from . import scaling, start
+from . import queues, scaling, start
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
 from .link_load import links
@@ -266,13 +266,16 @@ SCENARIOS = {
             A2A_SERVERS,
             unit="stream",
         ),
-        Scenario(
-            "stream-spaced-sqlite",
-            f"Stream of {CHUNKS} chunks, 5 ms apart, on SQLite",
-            streams("spaced"),
-            (OURS,),
-            store="sqlite",
-            unit="stream",
+        *(
+            Scenario(
+                f"stream-spaced-{store}",
+                f"Stream of {CHUNKS} chunks, 5 ms apart, on {title}",
+                streams("spaced"),
+                (OURS,),
+                store=store,
+                unit="stream",
+            )
+            for store, title in (("sqlite", "SQLite"), ("postgres", "PostgreSQL"))
         ),
         Scenario("chunks-500", "Chunk in streams of 500", chunks(500), A2A_SERVERS, unit="chunk"),
         Scenario(
@@ -355,6 +358,7 @@ SCENARIOS = {
             )
         ),
         *scaling.SCENARIOS,
+        *queues.SCENARIOS,
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         *start.SCENARIOS,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,20 @@ class Block(NamedTuple):
         """The name in its first line, if that is `# name.py`."""
         found = re.match(r"# ([\w.-]+\.\w+)\n", self.text)
         return found[1] if found else ""
+
+
+def named_tests(text: str) -> list[str]:
+    """The tests that a table names."""
+    return re.findall(r"`(test_\w+|Test\w+)`", text)
+
+
+@cache
+def all_tests() -> frozenset[str]:
+    """The names of all tests there are, also of those that others can run on their own stores."""
+    folders = (ROOT / "tests", ROOT / "src" / "dragoman" / "testing")
+    sources = (path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
+    defined = re.compile(r"def (test_\w+)\(|^(Test\w+) = ", re.M)
+    return frozenset("".join(found) for text in sources for found in defined.findall(text))
 
 
 def name(page: Path) -> str:

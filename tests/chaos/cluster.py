@@ -25,6 +25,9 @@ CLOCKS = ("+0s", "+60s", "-60s")
 """By how much the clocks of the replicas differ from that of the database."""
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
+LEASE = 3.0
+"""Seconds. A shorter lease would run out on a loaded machine without any fault of ours."""
+
 SETTINGS = f"""
 [server]
 allow_private = true
@@ -110,9 +113,9 @@ class AnyReplica(Client):
 
 @asynccontextmanager
 async def cluster(
-    folder: Path, replicas: int, without: str = "lease,count"
+    folder: Path, replicas: int, without: str = "lease,count", *, bell: bool = True
 ) -> AsyncIterator[Cluster]:
-    """Starts everything, and ends it."""
+    """Starts everything, and ends it. Without a bell, replicas find out by themselves."""
     (folder / "dragoman.toml").write_text(SETTINGS)
     database = Postgres()
     nats = NatsServer(folder)
@@ -122,8 +125,10 @@ async def cluster(
         await create_roles(database.url, [f"replica{n}" for n in range(replicas)])
         await _prepare(database.url)
         for n in range(replicas):
-            # One by one: what was made before a failure is ended.
-            made.append(await _replica(folder, n, database, nats, without, listening))  # noqa: PERF401
+            one = await _replica(folder, n, database, nats, without, listening)
+            if not bell:
+                one.server.environ["DRAGOMAN_SERVER_BELL"] = "off"
+            made.append(one)
         for one in made:
             one.server.start()
         found = Cluster(database, nats, made)
@@ -173,7 +178,8 @@ async def _replica(
     server = Server(folder, "", without, f"replica{n}")
     found = Replica(server, line(to_database), line(nats.port), line(server.port))
     pg, bell, door = [await port_of(one) for one in found.lines]
-    server.store = f"postgresql://replica{n}@127.0.0.1:{pg}/postgres?connections=4&sslmode=disable"
+    server.store = f"postgresql://replica{n}@127.0.0.1:{pg}/postgres?sslmode=disable"
+    server.environ["DRAGOMAN_LIMITS_LEASE"] = str(LEASE)
     server.environ["DRAGOMAN_SERVER_BELL"] = f"nats://127.0.0.1:{bell}"
     if FAKETIME is not None:
         server.environ |= {

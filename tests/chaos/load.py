@@ -5,13 +5,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from crash.client import Client, Refused, message, sending
-from crash.load import FINAL, NOT_CANCELABLE, Load, Memory, Tale, counted
+import msgspec
+
+from crash.check import Kept
+from crash.client import Client, Lost, message, sending
+from crash.load import FINAL, Load, Memory, Tale, counted
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Task
+from dragoman.dialects.a2a.v1_0.convert import task_out
+from waiting import before_again
 
 CANCELED = "TASK_STATE_CANCELED"
+READS = 2000
+"""How many reads are remembered."""
+
+
+class Read(NamedTuple):
+    """A task as a replica told it."""
+
+    task_id: str
+    heard: int
+    """The seq up to which a reader, perhaps elsewhere, had heard its events before we asked."""
+    task: Any
 
 
 class ChaosMemory(Memory):
@@ -22,7 +41,8 @@ class ChaosMemory(Memory):
         self.hooks: dict[str, str] = {}
         """The tasks of webhooks, by the ids of the webhooks."""
         self.canceled: dict[str, list[str]] = {}
-        """What each replica said about a task after it was canceled at one of them."""
+        """What the answer to a cancel said, and after it each replica."""
+        self.reads: list[Read] = []
 
 
 class ChaosLoad(Load):
@@ -37,6 +57,27 @@ class ChaosLoad(Load):
         self._hook_url = hook_url
         self._quick = [*self._quick, *[self._hooked] * 4]
 
+    async def run(self, quick: int = 6, pace: float = 1.0) -> None:
+        """Returns when all that was begun came to its end."""
+        reading = asyncio.create_task(self._read_along())
+        try:
+            await super().run(quick, pace)
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    async def _read_along(self) -> None:
+        """Asks any replica for tasks whose streams are being heard."""
+        while len(self.memory.reads) < READS:
+            await before_again()
+            live = [tale for tale in self.memory.tales[-50:] if tale.task_id and not tale.done]
+            if live:
+                tale = self._dice.choice(live)
+                heard = tale.last
+                with suppress(Lost):
+                    task = await self.client.task(tale.task_id)
+                    self.memory.reads.append(Read(tale.task_id, heard, task))
+
     async def _hooked(self) -> None:
         """A task whose events go to a webhook of its own."""
         name = uuid4().hex
@@ -48,17 +89,9 @@ class ChaosLoad(Load):
         self.memory.expected[task_id] = counted(4)
         self.memory.hooks[name] = task_id
 
-    async def _cancel(self) -> None:
-        task_id = await self._send("600 0.1", "count", wait=False)
-        self.memory.cancels.add(task_id)
-        await asyncio.sleep(self._dice.random())  # the pace of a caller
-        try:
-            self.memory.seen(await self._surely("CancelTask", {"id": task_id}))
-        except Refused as exc:
-            # An earlier try was cut off, but it was heard.
-            if exc.code != NOT_CANCELABLE:
-                raise
-        told = self.memory.canceled[task_id] = []
+    async def canceled(self, task_id: str, task: Any) -> None:
+        """Asks all replicas for it."""
+        told = self.memory.canceled[task_id] = [] if task is None else [task["status"]["state"]]
         for client in self.clients:
             task = await self._surely("GetTask", {"id": task_id}, client)
             told.append(task["status"]["state"])
@@ -72,6 +105,27 @@ class ChaosLoad(Load):
         self.memory.answers[said["messageId"]] = tale.task_id
         self.memory.seen(task)
         return True
+
+
+def check_reads(memory: ChaosMemory, kept: dict[str, Kept]) -> None:
+    """What anyone has heard before is part of what any replica tells: none tells of the past."""
+    for read in memory.reads:
+        if read.task_id in kept and not _is_told(kept[read.task_id], read):
+            memory.faults.add("a read of the past", f"{read.task_id} after {read.heard}")
+
+
+def _is_told(one: Kept, read: Read) -> bool:
+    fold = Fold(one.task_id, one.context_id)
+    for entry in one.entries:
+        fold.add(entry)
+        if entry.seq >= read.heard and told_as(fold.task()) == read.task:
+            return True
+    return False
+
+
+def told_as(task: Task) -> Any:
+    """A task as JSON."""
+    return msgspec.json.decode(msgspec.json.encode(task_out(task)))
 
 
 def check_cancels(memory: ChaosMemory) -> None:

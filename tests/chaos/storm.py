@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from chaos.cluster import Cluster, Replica
+from chaos.cluster import LEASE, Cluster, Replica
 from client.cutter import Cutter
 from crash.client import Client, Lost, Outage, Refused
 from crash.load import Memory, nearly_done
 from waiting import until, within
 
-ASLEEP = 3.5
-"""Seconds for which a replica is paused: its lease is 1.5."""
+ASLEEP = LEASE + 2
+"""Seconds for which a replica is paused."""
 NEARLY = 6
 """Tasks that a replica will want to end when it wakes up."""
 HANDS = 2
@@ -72,6 +72,9 @@ class Storm:
                 await self._silence()
         self.done[kind] += 1
 
+    async def _lasts(self, least: float, most: float) -> None:
+        await asyncio.sleep(self._dice.uniform(least, most))  # how long a fault lasts
+
     def _any(self) -> Replica:
         """One with which nothing is going on, if there is one."""
         calm = [one for one, lock in self._busy.items() if not lock.locked()]
@@ -80,7 +83,7 @@ class Storm:
     async def _kill(self, replica: Replica) -> None:
         async with self._busy[replica]:
             replica.server.kill()
-            await asyncio.sleep(self._dice.uniform(0, 1))  # the others alone under load
+            await self._lasts(0, 1)
             await revive(replica)
 
     async def _pause(self, replica: Replica) -> None:
@@ -90,21 +93,21 @@ class Storm:
                 with suppress(Lost, Refused):
                     await nearly_done(direct, self.memory, 0.1 + 0.05 * late)
             replica.pause()
-            await asyncio.sleep(ASLEEP)  # longer than its lease
+            await self._lasts(ASLEEP, ASLEEP)
             replica.go_on()
 
     async def _crash(self) -> None:
         async with self._crashing:
             self.outage.begin()
             await asyncio.to_thread(self.cluster.database.stop)
-            await asyncio.sleep(self._dice.uniform(0, 1))  # nobody has a database
+            await self._lasts(0, 1)
             await asyncio.to_thread(self.cluster.database.start)
             self.outage.end()
 
     async def _silence(self) -> None:
         async with self._ringing:
             self.cluster.nats.kill()
-            await asyncio.sleep(self._dice.uniform(0.5, 3))  # nobody hears of anyone
+            await self._lasts(0.5, 3)
             self.cluster.nats.start()
 
     # The lines.
@@ -115,7 +118,7 @@ class Storm:
             kind = self._dice.choice(("cut", "cut", "hold", "delay", "split"))
             self.done[kind] += 1
             self._harm(line, kind)
-            await asyncio.sleep(self._dice.uniform(0.2, 1.2))  # the line stays as it is
+            await self._lasts(0.2, 1.2)
             line.flows.set()
             line.delay, line.split = 0.0, False
 

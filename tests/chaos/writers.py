@@ -46,7 +46,8 @@ async def create_roles(dsn: str, names: list[str]) -> None:
     """Makes a role for each replica."""
     db = await asyncpg.connect(dsn)
     for name in names:
-        await db.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
+        if not await db.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", name):
+            await db.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
     await db.close()
 
 

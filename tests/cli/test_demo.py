@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -10,10 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import pages
 from cli.run import ENVIRON, dragoman
-from dragoman.cli.serve.tour.steps import program
+from dragoman.cli.serve.tour.steps import TICK, program, ticking
+from waiting import until
 
 pytestmark = pytest.mark.slow
 FAREWELL = "Still serving."
@@ -35,6 +38,7 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
         assert words in shown.stdout, shown.stdout
     first = shown.stdout.splitlines()[:3]
     assert re.fullmatch(r" *http://127\.0\.0\.1:\d+/", first[2]), first
+    assert "\nStarting the agents and the gateway ..." in shown.stdout
     rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){11}\d+$", shown.stdout, re.MULTILINE)
     assert len(rows) == 12, shown.stdout
     assert os.listdir(tmp_path) == []
@@ -104,9 +108,19 @@ def test_make_demo_installs_what_runs_and_not_what_tests(tmp_path: Path) -> None
         check=True,
     ).stdout
     assert "-r requirements.lock" not in planned
-    installs = [line for line in planned.splitlines() if re.search(r"pip install|packages", line)]
-    assert len(installs) == 3
-    assert all(line.startswith("while sleep 2; do printf .") for line in installs)
+    slow = [
+        line for line in planned.splitlines() if re.search(r"pip install|packages|-m venv", line)
+    ]
+    assert len(slow) == 4
+    assert all(line.startswith("while sleep 2; do printf .") for line in slow)
+
+
+async def test_what_takes_long_shows_that_it_goes_on() -> None:
+    said = io.StringIO()
+    async with ticking(Console(file=said), "Starting ...", every=0.01):
+        await until(lambda: said.getvalue().endswith("......"))
+    assert re.fullmatch(r"Starting \.{6,}\n", said.getvalue())
+    assert TICK < 3
 
 
 def test_commands_name_the_program_as_the_shell_finds_it(

@@ -217,6 +217,11 @@ class Load:
             # An earlier try was cut off, but it was heard.
             if exc.code != NOT_CANCELABLE:
                 raise
+            task = None
+        await self.canceled(task_id, task)
+
+    async def canceled(self, task_id: str, task: Any) -> None:
+        """Called with a task that was canceled, and what the answer said of it, if one came."""
 
     async def _surely(
         self, method: str, params: Any, client: Client | None = None, **headers: str

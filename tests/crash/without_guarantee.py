@@ -110,7 +110,7 @@ def slow() -> None:
 
 
 def lease() -> None:
-    os.environ["DRAGOMAN_LIMITS_LEASE"] = LEASE
+    os.environ.setdefault("DRAGOMAN_LIMITS_LEASE", LEASE)
     _put(maintenance, "random", SimpleNamespace(uniform=lambda low, high: 0.3))
 
 

@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from time import monotonic
 
 import pytest
 
 from dragoman import Agent, Message, State, Turn
-from dragoman.core.errors import Conflict, Fenced, TaskNotFound
+from dragoman.core.errors import Conflict, Fenced, TaskFinished, TaskNotFound
 from dragoman.core.events import Stamped
 from dragoman.store.interface import Claim, Write
 from dragoman.testing import Client
@@ -379,6 +380,26 @@ async def test_what_the_other_did_is_seen_at_once(shared: EngineHarness) -> None
         assert await one.get(task.id) == done
 
 
+async def test_a_process_that_slept_does_not_tell_of_the_past(shared: EngineHarness) -> None:
+    """It has just woken up, and has not even looked at its lease."""
+    trip = Trip()
+    async with pair(shared, trip) as (one, two):
+        task = await one.send("wait", wait=False)
+        await until(lambda: _length(one, task.id, 3))
+        work = one.engine._maintenance
+        await work.stop()
+        row = await row_of(two, task.id)
+        taken = await two.store.seize(two.engine.runner.worker, task.id, row.epoch)
+        assert taken is not None
+        await two.engine.runner.resume(taken)
+        two.engine.runner.cancel(two.engine.runner.runs[task.id])
+        done = await ended(two, task.id)
+        work.worker.set_lease(monotonic() - 60, 1)
+        assert await one.get(task.id) == done
+        with pytest.raises(TaskFinished):
+            await gathered(one.watch(task.id))
+
+
 async def _is(client: Client, task_id: str, state: State) -> bool:
     return (await client.get(task_id)).state is state
 
@@ -390,7 +411,7 @@ async def test_a_worker_that_was_silent_stops_all_and_begins_anew(harness: Engin
         await until(lambda: trip.starts[task.id])
         worker = client.engine.runner.worker
         await client.store.retire("nobody")
-        client.engine._maintenance._last_beat -= 60
+        client.engine._maintenance.worker.set_lease(monotonic() - 60, 1)
         await until(lambda: client.engine.runner.worker != worker)
         await until(lambda: task.id in trip.stopped)
         assert not client.engine.runner.runs
@@ -452,6 +473,25 @@ async def _later(harness: EngineHarness, client: Client, so: Callable[[], bool])
     """Lets a second pass for a living engine; then whether it is so."""
     await harness.later(client, 1)
     return so()
+
+
+async def test_a_task_whose_worker_died_before_its_first_event_runs_elsewhere(
+    shared: EngineHarness,
+) -> None:
+    trip = Trip()
+    one = shared.client(trip.agent, max_runs=1)
+    await one.engine.start()
+    await one.send("wait", wait=False)
+    task = await one.send("queued", wait=False)
+    row = await row_of(one, task.id)
+    assert await one.store.seize(one.engine.runner.worker, task.id, row.epoch) is not None
+    two = await shared.restart(one)
+    assert (await ended(two, task.id)).text == "ab"
+    assert (await row_of(two, task.id)).attempt == 2
+    assert trip.starts[task.id] == 1
+    await checked(two, task.id)
+    trip.go.set()
+    await two.engine.stop(0)
 
 
 async def test_a_claim_nobody_runs_is_taken_up(harness: EngineHarness) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from lite.room import member
 from lite.test_restart import arrives, living
+from pages import all_tests, named_tests
 
 ROWS: dict[str, list[str]] = {
     "协议版本": ["a2a-lite/1.0"],
@@ -49,15 +50,9 @@ def test_every_row_of_the_source_document_has_a_row() -> None:
 
 
 def test_every_row_names_tests_that_exist() -> None:
-    sources = [
-        path.read_text("utf-8")
-        for folder in (TESTS, TESTS.parent / "src" / "dragoman" / "testing")
-        for path in folder.rglob("*.py")
-    ]
-    named = {name for *_, tests in table() for name in re.findall(r"`(test_\w+)`", tests)}
-    assert all(re.findall(r"`(test_\w+)`", tests) for *_, tests in table())
-    defined = {name for source in sources for name in re.findall(r"def (test_\w+)\(", source)}
-    assert named - defined == set()
+    for *_, tests in table():
+        assert named_tests(tests)
+        assert set(named_tests(tests)) <= all_tests()
 
 
 def listening(pid: int) -> set[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from dragoman import Agent, State, Turn, connect, spans
 from dragoman.observability.tracing import OtelTracer
-from dragoman.settings import Server, Settings
+from dragoman.settings import Limits, Push, Server, Settings
 from dragoman.testing import served
 from waiting import until
 from webhooks.receiver import Receiver
@@ -178,3 +180,77 @@ def test_the_setting_enables_it() -> None:
     assert load({"tracing": True}).tracing.enabled
     assert load({}, {"DRAGOMAN_TRACING_ENABLED": "true"}).tracing.enabled
     assert replace(load({}).tracing, enabled=True) == load({"tracing": True}).tracing
+
+
+def trace_of(span: ReadableSpan) -> str:
+    about = span.get_span_context()
+    assert about is not None
+    return f"{about.trace_id:032x}"
+
+
+async def test_a_task_that_one_replica_takes_another_runs_and_a_third_reads_is_one_trace(
+    exported: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    busy, go_on = asyncio.Event(), asyncio.Event()
+    # The first replica has one place, and it is taken.
+    few = Settings(server=Server(store=f"sqlite:///{tmp_path}/tasks.db"), limits=Limits(max_runs=1))
+    many = replace(few, limits=Limits())
+
+    def desk_of(name: str) -> Agent:
+        agent = Agent("Desk", description="Works")
+
+        @agent.skill("work", default=True)
+        async def work(turn: Turn) -> str:
+            return str(await turn.step("where", lambda: name))
+
+        @agent.skill("wait")
+        async def wait(turn: Turn) -> None:
+            busy.set()
+            await go_on.wait()
+
+        return agent
+
+    async with served(desk_of("A"), few) as first, connect(first) as a:
+        await a.send("x", skill="wait", wait=False)
+        await busy.wait()
+        async with served(desk_of("B"), many), served(desk_of("C"), few) as third:
+            async with connect(third) as c:
+                sent = await a.bearing(trace=PARENT).send("ab", wait=False)
+                reader = c.bearing(trace=PARENT)
+                assert [event async for event in reader.watch(sent, 0)][-1].seq > 2
+                ended = await reader.get(sent.id)
+                assert ended.text in ("B", "C"), "the first replica had no place"
+            go_on.set()
+    mine = [
+        span
+        for span in exported.get_finished_spans()
+        if trace_of(span) == TRACE and span.name != "run wait"
+    ]
+    names = {span.name for span in mine}
+    assert {"desk SendMessage", "run work", "step where", "desk Watch", "desk GetTask"} <= names
+    by_name = {span.name: span for span in mine}
+    assert parent_of(by_name["run work"]) == id_of(by_name["desk SendMessage"])
+
+
+async def test_a_webhook_that_another_replica_calls_belongs_to_the_trace_of_its_task(
+    exported: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    settings = Settings(
+        server=Server(store=f"sqlite:///{tmp_path}/tasks.db", allow_private=True),
+        push=Push(schedule=(0, *[0.2] * 100)),
+    )
+    async with Receiver() as receiver:
+        url = receiver.url
+        await receiver.down()
+        async with served(desk(), settings) as first, connect(first) as agent:
+            await agent.bearing(trace=PARENT).send("ab", hook=url)
+        # Another process has its own tracer, which has not seen the run.
+        assert isinstance(spans.tracer, OtelTracer)
+        spans.tracer = OtelTracer(spans.tracer._tracer)
+        exported.clear()
+        await receiver.up()
+        async with served(desk(), settings):
+            await until(lambda: receiver.heard)
+            await until(lambda: "webhook" in named(exported))
+    sent = [span for span in exported.get_finished_spans() if span.name == "webhook"]
+    assert {trace_of(span) for span in sent} == {TRACE}

@@ -12,7 +12,7 @@ class Balancer:
     """Passes connections on, in turn."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        self._ports = list(ports)
+        self.ports = list(ports)
         self._turn = 0
         self._open: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -34,14 +34,19 @@ class Balancer:
 
     async def _accepted(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while True:
-            for _ in self._ports:
+            for _ in self.ports:
                 self._turn += 1
                 with suppress(ConnectionRefusedError):
-                    port = self._ports[self._turn % len(self._ports)]
+                    port = self.ports[self._turn % len(self.ports)]
                     return await asyncio.open_connection("127.0.0.1", port)
             await asyncio.sleep(0.05)  # before it asks all of them again
 
-    def stop(self) -> None:
+    def move(self, *ports: int) -> None:
+        """Cuts what is open, and passes new connections on to these servers only."""
+        self.ports = list(ports)
+        self.cut()
+
+    def cut(self) -> None:
         for task in self._open:
             task.cancel()
 
@@ -65,4 +70,4 @@ async def balancing(ports: Sequence[int]) -> AsyncIterator[Balancer]:
         yield balancer
     finally:
         server.close()
-        balancer.stop()
+        balancer.cut()

@@ -411,12 +411,12 @@ def test_calls_per_minute() -> None:
     assert len(meter._buckets) < 2_500
 
 
-def test_open_streams_are_given_back() -> None:
+async def test_open_streams_are_given_back() -> None:
     meter, alice = Meter(Rates(streams=1)), Context(principal="alice")
-    close = meter.open_stream(alice)
+    close = await meter.open_stream(alice)
     with pytest.raises(TooMany):
-        meter.open_stream(alice)
-    meter.open_stream(Context(principal="alice", tenant="other"))()
+        await meter.open_stream(alice)
+    (await meter.open_stream(Context(principal="alice", tenant="other")))()
     close()
-    meter.open_stream(alice)()
-    assert meter._streams == {}
+    (await meter.open_stream(alice))()
+    assert meter.streams == {}

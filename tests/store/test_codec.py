@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -40,3 +42,13 @@ def test_a_piece_names_its_task_once() -> None:
     written = pack_piece(_piece(9))
     assert written.count(b"task-1") == written.count(b"context-1") == 1
     assert msgspec.msgpack.decode(written)[:2] == ["task-1", "context-1"]
+
+
+@pytest.mark.parametrize("encode", [msgspec.msgpack.encode, msgspec.json.encode])
+def test_events_with_fields_of_a_newer_version_are_read(encode: Callable[[object], bytes]) -> None:
+    """A new version was in use for a while, and the old one is back."""
+    entry = Stamped("t", "c", 2, 1_700_000_000_000, StateChanged(state=State.WORKING))
+    (newer,) = msgspec.to_builtins([entry])
+    newer[-1]["urgency"] = {"level": 3}
+    assert unpack_piece(encode(["t", "c", [[*newer[2:], "signature"]], "checksum"])) == [entry]
+    assert unpack_piece(encode([[*newer, "signature"]])) == [entry]  # of an older form

@@ -10,13 +10,21 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
-from dragoman.core.errors import ConfigError, Conflict, Fenced, StoreError, TaskNotFound
+from dragoman.core.errors import (
+    ConfigError,
+    Conflict,
+    Fenced,
+    StoreError,
+    StoreUnavailable,
+    TaskNotFound,
+)
 from dragoman.core.events import StateChanged
 from dragoman.core.model import Hook, State
 from dragoman.store import open_store
 from dragoman.store.bulkheads import Bulkheads
-from dragoman.store.interface import Input, Record
+from dragoman.store.interface import Idempotency, Input, Record
 from dragoman.store.postgres import commit_queue
 from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.migrations import migrate, scripts
@@ -44,6 +52,8 @@ class Cutter:
         self.cuts: list[bytes] = []
         """Parts of the arguments of statements whose answers are to be lost, each once."""
         self.lost = 0
+        self.early = False
+        """Whether the connection ends as soon as the statement was sent."""
         self.crash: Callable[[], Awaitable[None]] | None = None
         """What happens instead of the statement."""
 
@@ -68,6 +78,8 @@ class Cutter:
                     await self.crash()
                     return
                 requests.write(data)
+                if cut and self.early:
+                    return
 
         async def back() -> None:
             while data := await answers.read(65536):
@@ -155,6 +167,55 @@ async def test_what_was_not_committed_is_repeated(tmp_path: Path) -> None:
         await holder.close()
         await work
         assert [entry.seq for entry in await fixture.log("t1")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_task_whose_lost_statement_still_runs_is_opened_once(
+    tmp_path: Path, cutter: Cutter, keyed: bool
+) -> None:
+    """The second statement waits with the first, and then finds what the first has stored."""
+    url = cutter.url(tmp_path)
+    async with _fixture(url, tmp_path) as fixture:
+        first, key = (Idempotency(name, b"d") if keyed else None for name in ("first", "second"))
+        draft = fixture.draft("task-of-it", key=key)
+        # So that the statement is prepared: the lock would stop that, too.
+        await fixture.create(fixture.draft("t1", key=first))
+        async with _held(store_url(tmp_path), "LOCK TABLE {schema}.task IN SHARE MODE"):
+            cutter.cuts.append(b"task-of-it")
+            cutter.early = True
+            creating = asyncio.create_task(fixture.create(draft))
+            await _blocked(2)
+        await creating
+        row = await fixture.store.row(ALICE, "task-of-it")
+        await fixture.append(fixture.write(row.claim, WORKING))
+
+
+async def test_an_append_whose_lost_statement_still_runs_is_stored_once(
+    tmp_path: Path, cutter: Cutter
+) -> None:
+    url = cutter.url(tmp_path)
+    async with _fixture(url, tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        async with _held(store_url(tmp_path), "SELECT 1 FROM {schema}.task FOR UPDATE"):
+            cutter.cuts.append(row.token.encode())
+            cutter.early = True
+            appending = asyncio.create_task(fixture.append(fixture.write(row.claim, WORKING)))
+            await _blocked(2)
+        await appending
+        await fixture.append(fixture.write(row.claim, WORKING))
+        assert (await fixture.store.row(ALICE, "t1")).last_seq == 4
+
+
+@asynccontextmanager
+async def _held(url: str, lock: str) -> AsyncIterator[None]:
+    """Holds a lock meanwhile."""
+    address = parse_address(url)
+    holder = await asyncpg.connect(address.dsn)
+    await holder.execute("BEGIN")
+    await holder.execute(lock.format(schema=address.schema))
+    yield
+    await holder.execute("COMMIT")
+    await holder.close()
 
 
 async def test_a_transaction_whose_commit_is_lost_is_looked_up(
@@ -320,6 +381,62 @@ async def test_a_delivery_that_ends_while_an_append_waits_is_followed_by_the_nex
         await appending
         (following,) = await fixture.store.claim_deliveries(AGENT, 9, 1000)
         assert following.seq == delivery.seq + 1
+
+
+async def test_a_full_disk_is_said_and_nothing_is_half_done(tmp_path: Path) -> None:
+    """A trigger says what PostgreSQL says when its disk is full."""
+    url = store_url(tmp_path)
+    schema = parse_address(url).schema
+    async with _fixture(url, tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        db = await asyncpg.connect(parse_address(url).dsn)
+        await db.execute(f"""
+            CREATE FUNCTION {schema}.full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""")
+        for table in ("task", "piece", "input"):
+            await db.execute(
+                f"CREATE TRIGGER full_disk BEFORE INSERT ON {schema}.{table} "
+                f"FOR EACH ROW EXECUTE FUNCTION {schema}.full_disk()"
+            )
+        store, write = fixture.store, fixture.write(row.claim, WORKING)
+        for refused in (
+            fixture.append(write),
+            fixture.create(fixture.draft("t2")),
+            store.add_input(ALICE, "t1", Input(message=said("hi")), None),
+        ):
+            with pytest.raises(StoreUnavailable):
+                await refused
+        assert await store.row(ALICE, "t1") == row
+        for table in ("task", "piece", "input"):
+            await db.execute(f"DROP TRIGGER full_disk ON {schema}.{table}")
+        await db.close()
+        await fixture.append(write)
+        await store.add_input(ALICE, "t1", Input(message=said("hi")), None)
+
+
+async def test_a_claim_that_a_fail_over_has_lost_is_never_given_again(tmp_path: Path) -> None:
+    """The standby did not have the last commits. The next claim has the same epoch as the lost
+    one, but not its token."""
+    url = store_url(tmp_path)
+    schema = parse_address(url).schema
+    async with _fixture(url, tmp_path) as fixture:
+        store = fixture.store
+        first = await fixture.open_task("t1")
+        await store.enlist("w2", LEASE)
+        db = await asyncpg.connect(parse_address(url).dsn)
+        await db.execute(f"CREATE TABLE {schema}.standby AS SELECT * FROM {schema}.task")
+        lost = await store.seize("w1", "t1", first.epoch)
+        assert lost is not None
+        await db.execute(f"DELETE FROM {schema}.task")
+        await db.execute(f"INSERT INTO {schema}.task SELECT * FROM {schema}.standby")
+        await db.close()
+        taken = await store.seize("w2", "t1", first.epoch)
+        assert taken is not None
+        assert taken.epoch == lost.epoch
+        write = fixture.write(lost.claim, WORKING)
+        with pytest.raises(Fenced):
+            await fixture.append(write)
+        await fixture.append(replace(write, claim=taken.claim))
 
 
 # Texts, poolers and clocks.

@@ -76,6 +76,10 @@ class Agent:
     """Whether it is a `Backend`, which has functions in place of skills."""
     keeps_tasks = False
     """Whether it keeps all tasks itself, so that it needs no store of ours."""
+    linked = False
+    """Whether its tasks need a link that one process has, such as a WebSocket."""
+    elsewhere = False
+    """Whether another process has this link now, so that the tasks must run there."""
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ COMMANDS = {
     "xiaoyi": ("serve", "Make and revoke the keys of agents that dial in over XiaoYi links."),
     "lite": ("serve", "Put an agent into chat rooms, and list the agents that were met there."),
     "mcp": ("serve", "Offer the skills of agents as MCP tools on standard input and output."),
+    "replicas": ("operate", "Show the processes that serve from one store."),
     "data": ("operate", "Export or erase stored tasks, or copy a store."),
     "keys": ("operate", "Create keys that sign cards."),
     "completion": ("operate", "Print a completion script for your shell."),
@@ -104,6 +105,10 @@ dragoman doctor agent.example.com --only 'card.*' -v
 """,
     "bench": """
 dragoman bench http://127.0.0.1:8420 --count 1000
+""",
+    "replicas": """
+dragoman replicas --store postgresql://dragoman@db.internal/dragoman
+dragoman replicas --url http://127.0.0.1:8420 --json
 """,
     "approvals": """
 dragoman approvals list --store sqlite:///dragoman.db

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
 
 from dragoman.bell import SharedBell
 from dragoman.core.errors import DragomanError, Fenced
@@ -39,7 +40,7 @@ from dragoman.store.interface import (
 )
 from dragoman.store.transfer.copy import refuse_incomplete_copy
 
-from .overdue import end_overdue
+from .overdue import end_overdue, give_back_all
 from .replicas import Replicas
 from .runner import Runner
 from .runs.run import Run
@@ -62,6 +63,9 @@ JUMPED = 60_000
 """The smallest change in milliseconds that counts as setting the clock, and not merely as adjusting
 it."""
 BATCH = 64
+CLAIMED, TOGETHER = 16, 4
+"""How many tasks are claimed at a time, so that they run within a lease even if the store is slow;
+and how many of them are resumed at a time, so that callers still reach the store."""
 
 
 class Maintenance:
@@ -82,9 +86,9 @@ class Maintenance:
         self._replicas: Replicas | None = None
         if bell is not None and isinstance(store, WatchedStore):
             self._replicas = Replicas(store, bell, self._runners, self._held, self._bring)
+            self.worker.call_others = self._replicas.call_others
         self._changing = asyncio.Lock()
         self._loops: asyncio.Task[None] | None = None
-        self._last_beat = 0.0
         self._stray: set[str] = set()
         self._resuming: set[str] = set()
         """The tokens of claims whose runs are being prepared."""
@@ -192,20 +196,17 @@ class Maintenance:
             log.error("Maintenance crashed", exc, work=name, agent=agents)
 
     async def _enlist(self) -> None:
+        began = monotonic()
         await self._store.enlist(self.worker.id, self._lease_ms())
-        self._last_beat = asyncio.get_running_loop().time()
+        self.worker.set_lease(began, self._settings.lease)
 
     def _lease_ms(self) -> int:
         return int(self._settings.lease * 1000)
 
-    def _lease_is_over(self) -> bool:
-        """Returns whether other workers may have taken over our tasks, by our own clock."""
-        return asyncio.get_running_loop().time() - self._last_beat >= self._settings.lease
-
     async def _beat(self) -> None:
         worker = self.worker
-        began = asyncio.get_running_loop().time()
-        if self._lease_is_over() or not await self._store.beat(worker.id, self._lease_ms()):
+        began = monotonic()
+        if worker.lease_is_over() or not await self._store.beat(worker.id, self._lease_ms()):
             # The lease has expired, so other workers may have taken over our tasks. Everything here
             # stops, and a new worker id makes sure that no old claim is mistaken for a new one.
             log.error(
@@ -216,7 +217,7 @@ class Maintenance:
             worker.renew()
             await self._enlist()
             return
-        self._last_beat = began
+        worker.set_lease(began, self._settings.lease)
 
     async def _reconcile(self) -> None:
         """Compares the claims in the store with the runs in this process."""
@@ -286,16 +287,16 @@ class Maintenance:
     async def _look_for(self, runner: Runner) -> None:
         now = asyncio.get_running_loop().time
         while runner.places > 0:
-            places = min(BATCH, runner.places)
+            places = min(CLAIMED, runner.places)
             rows = await self._store.claim(
                 runner.worker, runner.name, places, runner.queue.limits or NO_LIMITS
             )
             if not rows:
                 break
             runner.queue.claimed(len(rows), now())
-            # Together: one after the other, they would take many round trips to a store far away.
             self._resuming = {row.token for row in rows}
-            await asyncio.gather(*map(runner.resume, rows))
+            for start in range(0, len(rows), TOGETHER):
+                await asyncio.gather(*map(runner.resume, rows[start : start + TOGETHER]))
             self._resuming.clear()
         empty = runner.places > 0 and runner.queue.limits is None
         await runner.queue.count(self._store, now(), empty=empty)
@@ -335,12 +336,14 @@ class Maintenance:
 
     async def _tick(self) -> None:
         # A heartbeat that waits for a store that is away must not keep our runs going.
-        over = self._lease_is_over()
+        over = self.worker.lease_is_over()
         for runner in self._runners:
             if over:
                 runner.lose_all()
             if runner.runs or runner.idle or runner.waits:
                 end_overdue(runner)
+            if runner.agent.elsewhere and runner.runs:
+                give_back_all(runner)
 
     async def _reap(self) -> None:
         taken = await self._store.reap()
@@ -389,7 +392,11 @@ class Maintenance:
     async def _peek(self) -> None:
         """Checks for inputs and cancels from other processes, while a run or a reader here needs
         them."""
-        concerned = [each for each in self._runners if each.runs or each.bell.listening()]
+        concerned = [
+            each
+            for each in self._runners
+            if each.runs or each.agent.linked or each.bell.listening()
+        ]
         if not concerned:
             return
         before, self._changes = self._changes, await self._store.data_version()
@@ -397,6 +404,8 @@ class Maintenance:
             return
         for runner in concerned:
             runner.bell.ring_all()
+            if runner.agent.linked and not runner.agent.elsewhere:
+                self.worker.place_free.set()  # a task may have been left for this process
         await self._bring(await self._held())
 
     async def _bring(self, held: list[HeldTask]) -> None:

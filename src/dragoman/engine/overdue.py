@@ -1,4 +1,4 @@
-"""Ends the runs and the waits that took too long."""
+"""Ends the runs and the waits that took too long, and the runs that must move."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from .runner import Runner
 from .runs.skill_driver import TOO_LONG
 from .runs.stop_reason import StopReason
 from .tail import send_on
+
+
+def give_back_all(runner: Runner) -> None:
+    """Returns the tasks of an agent whose link another process has now, so that they run there."""
+    for run in list(runner.runs.values()):
+        if run.stop_reason is None:
+            runner.background.spawn(runner.give_back(run))
 
 
 def end_overdue(runner: Runner) -> None:

@@ -21,6 +21,9 @@ from .runs.run import Run
 
 log = Logger("replicas")
 
+CALL = "agent:"
+"""Begins the name of an agent, in place of the id of a task, when a task of it waits for another
+process."""
 REMEMBERED = 10_000
 """The number of tasks of which we remember that we watch them."""
 
@@ -70,6 +73,10 @@ class Replicas:
         self._to_watch[task_id] = None
         self._wake.set()
 
+    def call_others(self, agent: str) -> None:
+        """Has the process that can run the tasks of an agent look for one now."""
+        self._bell.ring([CALL + agent])
+
     def _hear(self, task_ids: Sequence[str] | None) -> None:
         if task_ids is None:
             self._all_changed = True
@@ -78,6 +85,8 @@ class Replicas:
                 runner.bell.ring_all()
             return
         for runner in self._runners:
+            if CALL + runner.name in task_ids and not runner.agent.elsewhere:
+                runner.place_free.set()
             for task_id in task_ids:
                 runner.bell.ring(task_id)
                 if task_id in runner.runs:

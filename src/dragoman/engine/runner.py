@@ -64,11 +64,12 @@ class Runner:
         self.clock = clock
         self._credentials = InputSealer(secret)
         self.bell = LocalBell()
-        self._identity = identity or Worker()
+        self.identity = identity or Worker()
+        self.lease_is_over = self.identity.lease_is_over
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
-        self.queue = TaskQueue(name, self._identity, settings, agent)
-        self.place_free = self._identity.place_free
+        self.queue = TaskQueue(name, self.identity, settings, agent)
+        self.place_free = self.identity.place_free
         self.overdue = 0
         """The number of expired tasks that could not be ended last time. The next query asks for
         that many more, so that they do not displace others."""
@@ -126,16 +127,18 @@ class Runner:
     @property
     def places(self) -> int:
         """The number of runs that may still start. Runs that wait for their caller do not count."""
+        if self.agent.elsewhere:
+            return 0
         return self.settings.max_runs - len(self.runs) + len(self.parked)
 
     @property
     def worker(self) -> str:
         """The worker that claims the tasks of this runner."""
-        return self._identity.id
+        return self.identity.id
 
     def new_token(self) -> str:
         """Returns the token of a new claim, which is never reused."""
-        return self._identity.new_token()
+        return self.identity.new_token()
 
     def start(self, run: Run) -> None:
         """Starts to run a task that this worker has claimed."""
@@ -240,8 +243,7 @@ class Runner:
     ) -> Row:
         """Stores an input and delivers it to the run, in whichever process that is. `token` is what
         the caller showed now, if its tokens are needed; it is not stored."""
-        # Shielded from the cancellation of a caller that disconnects: an input that is in the store
-        # must be delivered to the run, and a task that was claimed for it must be run.
+        # Shielded from a caller that disconnects: what is in the store must be delivered.
         return await asyncio.shield(
             self.background.spawn(self._add_input(scope, task_id, said, question, token))
         )
@@ -269,6 +271,8 @@ class Runner:
                 await self.bring(run, row.inputs)
             except Fenced as lost:  # the input is stored: the new holder of the task finds it
                 run.lose(lost)
+        elif not row.worker and self.agent.elsewhere:
+            self.identity.call_others(self.name)
         elif not row.worker and row.state in WAITING and not self.stopping:
             taken = await self.store.seize(self.worker, task_id, row.epoch)
             if taken is not None:
@@ -288,8 +292,7 @@ class Runner:
         return [self._credentials.open(run.task_id, said) for said in inputs]
 
     async def remind(self, scope: Scope, task_id: str) -> None:
-        """Delivers stored inputs to a run. A caller that repeats a send wants to know the effect of
-        the first one, so it must not wait for the next heartbeat."""
+        """Delivers stored inputs to a run at once, for a caller that repeats a send."""
         run = self.runs.get(task_id)
         if run is not None and run.log.committed:
             try:

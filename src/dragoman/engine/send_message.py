@@ -190,6 +190,9 @@ class MessageSender:
         finally:
             self._keys.replying.pop(place, None)
         if queued:
+            if runner.agent.elsewhere:
+                runner.identity.call_others(runner.name)
+                return None, run.task_id
             runner.queue.length += 1
             if runner.places > 0:
                 runner.place_free.set()

@@ -23,8 +23,9 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman import spans
 from dragoman.core.errors import DragomanError, TaskNotFound
-from dragoman.core.events import Stamped
+from dragoman.core.events import Opened, Stamped
 from dragoman.core.lifecycle import FINAL, WAITING, added_up
 from dragoman.core.log import Logger
 from dragoman.core.model import Task
@@ -224,6 +225,8 @@ class WebhookQueue:
             await self._store.mark_dead(delivery.id, 0, "the event is gone")
             self._tries["dead"] += 1
             return
+        if spans.tracer is not None:
+            await self._remember_trace(spans.tracer, delivery)
         call = delivery.id, delivery.seq
         self._calls.add(call)
         try:
@@ -341,6 +344,17 @@ class WebhookQueue:
         task_id, seq = delivery.hook.task_id, delivery.seq
         page = await self._store.read(delivery.scope, task_id, seq - 1, 1)
         return (page.entries[0], None) if page.entries and page.entries[0].seq == seq else None
+
+    async def _remember_trace(self, tracer: spans.Tracer, delivery: Delivery) -> None:
+        """Has the tracer know the trace of a task that another process has run, or an earlier
+        life of this one."""
+        task_id = delivery.hook.task_id
+        if tracer.recall(task_id):
+            return
+        page = await self._store.read(delivery.scope, task_id, 0, 1)
+        first = page.entries[0].event if page.entries else None
+        if isinstance(first, Opened) and first.trace:
+            tracer.remember(task_id, first.trace)
 
     async def _whole(self, delivery: Delivery) -> tuple[Stamped, Task] | None:
         """Returns the current task with its newest event; for a dead letter, the task of that

@@ -4,7 +4,9 @@ knows about the tasks that wait for it."""
 from __future__ import annotations
 
 import asyncio
-from math import ceil
+from collections.abc import Callable
+from math import ceil, inf
+from time import monotonic
 
 from dragoman.agent import Agent
 from dragoman.core.errors import TooMany
@@ -33,11 +35,24 @@ class Worker:
         """Set when a task that waits for a place may start."""
         self.queues: dict[str, TaskQueue] = {}
         """The queues of its agents, by their names in the store."""
+        self.call_others: Callable[[str], None] = lambda agent: None
+        """Tells other processes that a task of this agent waits for them; set by the
+        maintenance."""
         self._claims = 0
+        self._lease_end = inf
 
     def renew(self) -> None:
         """Becomes another worker, so that no old claim is mistaken for a new one."""
         self.id = new_id()
+
+    def set_lease(self, began: float, lease: float) -> None:
+        """Notes that the store has renewed the lease. `began` is the monotonic time at which it was
+        asked: the store may have done it at any time since then."""
+        self._lease_end = began + lease
+
+    def lease_is_over(self) -> bool:
+        """Returns whether other workers may have taken over our tasks."""
+        return monotonic() >= self._lease_end
 
     def new_token(self) -> str:
         """Returns the token of a new claim, which is never reused."""

@@ -4,13 +4,17 @@ change and go.
 The API, the command line and other processes change the registry in the store. Every server that
 shares the store reads what is new, several times a second, and mounts what it finds. An agent
 whose lease has ended stays for a while and is listed as offline; then it is removed.
+
+An agent that came by itself is linked to one process, which its entry names (`holder`). The other
+processes serve it too: they store its tasks, and the process with the link runs them. If a process
+has ended, the next one that looks notes that its agents are offline.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -35,6 +39,8 @@ OFFLINE = 3600.0
 """Seconds for which an agent whose lease has ended is still listed."""
 OFFLINE_NAME = "offline"
 """The health of an agent whose lease has ended."""
+LINK_OWNER = "xiaoyi/"
+"""Begins the owner of the name of an agent that has dialled in over a XiaoYi link."""
 AGAIN = 5.0
 """Seconds before another attempt to serve an agent that could not be served."""
 
@@ -48,6 +54,16 @@ _MOUNTED_ELSEWHERE = (Source.FILE, *_CAME)
 """The sources of agents that the registry knows, and that others mount."""
 _OF_LAST_START = (Source.FILE, Source.LINK)
 """The sources of agents that are not remembered after a restart."""
+
+
+class Arrivals(Protocol):
+    """What serves the agents that came by themselves in one way: `DialIns`."""
+
+    def follow(self, entry: RegistryEntry) -> None:
+        """Takes what is new about an agent, which may be linked to another process."""
+
+    def forget(self, name: str) -> None:
+        """Serves an agent no more that was removed, unless it is linked here."""
 
 
 class Mounted(Protocol):
@@ -89,8 +105,14 @@ class Registry:
         *,
         clock: Clock = wall_clock,
         offline: float = OFFLINE,
+        worker: Callable[[], str] = lambda: "",
+        workers: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
+        """`worker` is what this process is in the store, and `workers` are all that are alive."""
         self.store = store
+        self.worker, self._workers = worker, workers
+        self.arrivals: dict[str, Callable[[], Arrivals]] = {}
+        """What serves the agents that came by themselves, by what their owners begin with."""
         self.entries: dict[str, RegistryEntry] = {}
         """What is registered, as far as it has been read."""
         self._server, self._make, self._clock = server, make, clock
@@ -118,8 +140,9 @@ class Registry:
             before = known.pop(name, None)
             if before is None or (before.source, before.addresses) != (Source.FILE, addresses):
                 await self.store.put(mine)
+        alive = await self._alive()
         for entry in known.values():
-            if entry.source in _OF_LAST_START:
+            if entry.source in _OF_LAST_START and entry.holder not in alive:
                 await self.store.remove(entry.name, entry.source, entry.owner)
         await self.look()
         self._loop = asyncio.get_running_loop().create_task(self._run())
@@ -144,26 +167,41 @@ class Registry:
         taken = entry is not None and not entry.removed_at
         return taken and not owns(entry, source, owner)
 
-    async def link(self, name: str, owner: str, source: Source) -> None:
+    async def link(self, name: str, owner: str, source: Source, card: str = "") -> RegistryEntry:
         """Notes that an agent of this name has come by itself; the caller serves it. Raises
         `Conflict` if the name is another's."""
         known = await self.store.find(name)
         if known is None or not owns(known, source, owner):
             known = RegistryEntry(name=name, source=source, owner=owner)
-        entry = replace(known, health=AgentHealth.UP, until=0, seen_at=self._clock())
+        entry = replace(
+            known,
+            health=AgentHealth.UP,
+            until=0,
+            seen_at=self._clock(),
+            holder=self.worker(),
+            card=card or known.card,
+        )
         async with self._looking:
-            self.entries[name] = await self.store.put(entry)
+            kept = self.entries[name] = await self.store.put(entry)
             self._links.add(name)
+        return kept
 
-    async def unlink(self, name: str, owner: str, source: Source, *, offline: bool = False) -> None:
-        """Notes that an agent that came by itself is `offline`, or gone."""
+    async def unlink(
+        self, name: str, owner: str, source: Source, *, offline: bool = False, holder: str = ""
+    ) -> None:
+        """Notes that an agent that came by itself is `offline`, or gone, unless it is linked to
+        another process by now than to this one, or to the `holder`."""
         entry = await self.store.find(name)
         if not owns(entry, source, owner):
             return
         assert entry is not None  # noqa: S101  it is owned
+        if entry.holder != (holder or self.worker()) and entry.health is AgentHealth.UP:
+            return
         if offline:
             now = self._clock()
-            left = replace(entry, health=AgentHealth.DOWN, until=now, seen_at=now)
+            # What was met in a room is remembered.
+            until = 0 if source is Source.ROOM else now
+            left = replace(entry, health=AgentHealth.DOWN, until=until, seen_at=now)
             self.entries[name] = await self.store.put(left)
             return
         self._links.discard(name)
@@ -195,6 +233,7 @@ class Registry:
                 for name in await self.store.drop_expired(self._clock() - self._offline_ms):
                     log.info("The lease of an agent ended long ago", agent=name)
                 await self._note_health()
+                await self._note_ended_holders()
             for entry in await self.store.news(self._seen):
                 self._seen = entry.revision
                 await self._take(entry)
@@ -208,6 +247,9 @@ class Registry:
             self.entries.pop(name, None)
             self._failed.pop(name, None)
             self._noted.pop(name, None)
+            if entry.source in _CAME:
+                self._links.discard(name)
+                self._arrivals_of(entry).forget(name)
             if self._served.pop(name, None) is not None:
                 # Its runs have a grace; others must not wait for it.
                 leaving = asyncio.get_running_loop().create_task(self._remove(name))
@@ -215,6 +257,9 @@ class Registry:
                 leaving.add_done_callback(self._leaving.discard)
             return
         self.entries[name] = entry
+        if entry.source in _CAME:
+            self._links.add(name)
+            self._arrivals_of(entry).follow(entry)
         if entry.source in _MOUNTED_ELSEWHERE:
             self._server.reindex(name)
             return
@@ -250,7 +295,30 @@ class Registry:
         with suppress(LookupError):
             await self._server.remove_agent(name)
 
+    def _arrivals_of(self, entry: RegistryEntry) -> Arrivals:
+        """Returns what serves an agent that came by itself."""
+        known = (each for each in self.arrivals if entry.owner.startswith(each))
+        return self.arrivals[max(known, key=len)]()
+
     # What is known of an agent.
+
+    async def _alive(self) -> Collection[str]:
+        return await self._workers() if self._workers is not None else ()
+
+    async def _note_ended_holders(self) -> None:
+        """Notes that agents are offline whose process has ended."""
+        linked = [
+            each
+            for each in self.entries.values()
+            if each.source in _CAME and each.holder and each.health is AgentHealth.UP
+        ]
+        alive = {*await self._alive(), self.worker()} if linked else ()
+        for each in linked:
+            if each.holder not in alive:
+                log.warning("The process of an agent has ended", agent=each.name)
+                await self.unlink(
+                    each.name, each.owner, each.source, offline=True, holder=each.holder
+                )
 
     def is_online(self, name: str) -> bool:
         """Returns whether nothing is known that keeps an agent from answering."""

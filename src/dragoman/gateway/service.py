@@ -22,6 +22,7 @@ class ReadAgent(Protocol):
 
     pool: UpstreamPool
     refresh: float
+    elsewhere: bool
 
     def learn(self, card: Card, dialect: str, at: str) -> None: ...
 
@@ -51,6 +52,8 @@ class UpstreamService(Service):
         card is not made more often than `refresh` says, if calls show that the address answers."""
         agent, pool = self._agent, self._agent.pool
         interval = min(pool.limits.health or agent.refresh, agent.refresh)
+        if agent.elsewhere:
+            return interval  # another process has its link, and checks it
         now = monotonic()
         if address.checked_at and now - address.checked_at < agent.refresh:
             quiet = now - address.answered_at

@@ -104,6 +104,8 @@ class UpstreamAgent(Agent, HasHealth):
     def health(self) -> AgentHealth:
         """How the agent is, by what its calls and health checks told."""
         pool = self.pool
+        if self.elsewhere:
+            return AgentHealth.UP
         if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
             return AgentHealth.DOWN
         return AgentHealth.UP if self.dialect else AgentHealth.UNKNOWN

@@ -17,6 +17,12 @@ QUEUE = "runnable"
 """The key of the queue's length among the peer's counts by state."""
 
 
+_OF_THE_STORE = frozenset(f"dragoman_{name}" for name in ("tasks", "queue", "webhook_age_seconds"))
+"""The figures that every process on a store reads from it. They are the same at each of them, and
+must not be added up."""
+_NOT_ADDED = " Of the whole store, so take the maximum over replicas, and not the sum."
+
+
 class Histogram:
     """A histogram of latencies."""
 
@@ -93,7 +99,8 @@ def exposition(
     out: list[str] = []
 
     def family(name: str, kind: str, help_text: str, lines: Iterable[str]) -> None:
-        out.append(f"# HELP dragoman_{name} {help_text}")
+        more = _NOT_ADDED if f"dragoman_{name}" in _OF_THE_STORE else ""
+        out.append(f"# HELP dragoman_{name} {help_text}{more}")
         out.append(f"# TYPE dragoman_{name} {kind}")
         out.extend(f"dragoman_{name}{line}" for line in lines)
 
@@ -197,10 +204,6 @@ def merged(families: Iterable[Family]) -> Iterator[Family]:
         before = found.setdefault(each.name, each._replace(lines=()))
         found[each.name] = before._replace(lines=[*before.lines, *each.lines])
     yield from found.values()
-
-
-_OF_THE_STORE = frozenset(f"dragoman_{name}" for name in ("tasks", "queue", "webhook_age_seconds"))
-"""The figures that every process of a server reads from the same store."""
 
 
 def added_up(own: bytes, others: Iterable[bytes]) -> bytes:

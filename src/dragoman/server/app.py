@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from dragoman.agent import Agent
@@ -42,6 +43,7 @@ from .workers import current_worker
 from .workers.siblings import Siblings
 
 if TYPE_CHECKING:
+    from dragoman.gateway.arrivals.dial_ins import DialIns
     from dragoman.gateway.registry import Factory, Registry
     from dragoman.store import Store
 
@@ -178,7 +180,12 @@ class App(AgentRouter):
 
                 from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
 
-                self.registry = Registry(pool.store.registry, self, registers)
+                self.registry = Registry(
+                    *(pool.store.registry, self, registers),
+                    worker=lambda: pool.worker,
+                    workers=pool.store.list_workers,
+                )
+                self.registry.arrivals[""] = lambda: self._stand_ins
                 self.listed.about = self._about
                 self._is_online = self.registry.is_online
                 self._registration = RegistrationEndpoints(
@@ -261,6 +268,13 @@ class App(AgentRouter):
             shared.services.append(
                 SharedBudgets(meters, store.budgets, worker, never_alone=several)
             )
+
+    @cached_property
+    def _stand_ins(self) -> DialIns:
+        """Serves agents that only other processes can be linked to: those of other channels."""
+        from dragoman.gateway.arrivals.dial_ins import DialIns
+
+        return DialIns(self, self.agent_at, self.registry, offline=0.0)
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():

@@ -41,6 +41,11 @@ class EnginePool:
             )
         self.mcp = mcp_servers(settings)
 
+    @property
+    def worker(self) -> str:
+        """What the process is in the store, as long as an engine runs."""
+        return self.maintenance.worker.id if self.maintenance is not None else ""
+
     def engine(self, agent: Agent, name: str) -> ServedPeer:
         """Returns the engine of an agent. It is not started yet."""
         return engine_for(agent, self._settings, name, self)

@@ -96,10 +96,10 @@ class _Piece(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 _unpack_piece = Unpacker(_Piece)
 _unpack_stamped = Unpacker(list[Stamped])
-_STAMPED = 0x95
-"""The first byte of a `Stamped` in msgpack: an array of five."""
-_THREE = 0x93
-"""The first byte of a `_Piece` in msgpack: an array of three."""
+_STRING = 0xA0
+"""In msgpack, an array of up to 15 begins with a smaller byte; a string, and a longer array, with
+this or a larger one."""
+_QUOTE = b'"'[0]
 
 
 def pack_piece(entries: Sequence[Stamped]) -> bytes:
@@ -110,7 +110,8 @@ def pack_piece(entries: Sequence[Stamped]) -> bytes:
 
 def unpack_piece(data: bytes) -> list[Stamped]:
     """Decodes a piece. In older ones, each event names the task and the context."""
-    if data[1] in (_STAMPED, _BRACKETS[0]) or data[0] not in (_THREE, _BRACKETS[0]):
+    first, second = data[:2]
+    if first >= _STRING or not (second == _QUOTE if first in _BRACKETS else second >= _STRING):
         return _unpack_stamped(data)
     piece = _unpack_piece(data)
     task_id, context_id = piece.task_id, piece.context_id

@@ -26,6 +26,7 @@ from .bulkheads import Bulkheads
 from .link_keys import LinkKeyStore
 from .link_status import LinkStatusStore
 from .registry import RegistryStore
+from .replicas import ReplicaStore
 from .run_limits import NO_LIMITS, RunLimits
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
@@ -146,6 +147,9 @@ class Store(Protocol):
     budgets: BudgetStore
     """What the processes share of the callers' rates and quotas. It may be used only while the
     store is open."""
+    replicas: ReplicaStore
+    """The reports of the processes that serve from this store. It may be used only while the store
+    is open."""
     transfer: TransferStore
     """Exports and imports everything. It may be used only while the store is open."""
 

@@ -63,6 +63,8 @@ class RegistryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen_at: int = 0
     until: int = 0
     """When its lease ends; 0 if it has none."""
+    holder: str = ""
+    """The worker of the process that has the link of an agent that came by itself."""
     added_at: int = 0
     removed_at: int = 0
     """When it was removed; 0 if it is still registered."""
@@ -110,9 +112,9 @@ def admitted(
 ) -> RegistryEntry:
     """Returns the entry to be kept in place of the known one. `owned` is the number of entries that
     the owner of the new one has."""
-    added = now
+    added, holder = now, new.holder
     if known is not None and owns(known, new.source, new.owner):
-        added = known.added_at
+        added, holder = known.added_at, holder or known.holder
     else:
         taken = known is not None and not known.removed_at
         if known is not None and taken and new.source.rank >= known.source.rank:
@@ -120,7 +122,8 @@ def admitted(
         if new.source.rank >= Source.TOKEN.rank and owned >= MOST_OF_OWNER:
             most = str(MOST_OF_OWNER)
             raise TooMany(f"One owner may register {most} agents.", limit=most)
-    return replace(new, added_at=added, seen_at=new.seen_at or now, removed_at=0)
+    seen = new.seen_at or now
+    return replace(new, added_at=added, seen_at=seen, removed_at=0, holder=holder)
 
 
 def owns(known: RegistryEntry | None, source: Source, owner: str) -> bool:

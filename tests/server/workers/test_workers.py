@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import sys
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -39,6 +41,9 @@ async def hang(turn: Turn):
     await turn.say(str(os.getpid()))
     await asyncio.Event().wait()
 """
+
+
+GET = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "none"}}
 
 
 class Served:
@@ -218,3 +223,21 @@ def test_figures_are_added_up_but_not_those_of_the_store() -> None:
         "# TYPE dragoman_tasks gauge",
         "dragoman_tasks 7",
     ]
+
+
+async def test_a_rate_holds_over_all_workers(tmp_path: Path) -> None:
+    """Each worker alone would admit as many."""
+    (tmp_path / "dragoman.toml").write_text("[rates]\ncalls_per_minute = 100\n")
+    async with serving(tmp_path, "--workers", "3") as served:
+        began = time.monotonic()
+        statuses: Counter[int] = Counter()
+        for _ in range(240):
+            # Each connection is new, so the system spreads them over the workers.
+            async with httpx2.AsyncClient(timeout=60) as client:
+                answer = await client.post(served.url, json=GET, headers={"A2A-Version": "1.0"})
+            statuses[answer.status_code] += 1
+            if answer.status_code == 429:
+                assert int(answer.headers["retry-after"]) >= 1
+        allowed = 100 + (time.monotonic() - began) * 100 / 60
+        assert set(statuses) == {200, 429}
+        assert statuses[200] == pytest.approx(allowed, rel=0.1)

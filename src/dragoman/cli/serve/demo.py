@@ -58,7 +58,6 @@ async def _run(console: Console, stage: Stage, *, staying: bool) -> None:
 
     # The phones listen before any agent dials, so that none has to try again.
     async with stage.phones.listening():
-        await stage.start()
         await Tour(console, stage).run()
         if staying:
             console.print(f"\n   log   {stage.gateway.log}", markup=False)

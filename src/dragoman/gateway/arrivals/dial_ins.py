@@ -1,5 +1,12 @@
 """Agents that come to the gateway by themselves: served while they are connected, and listed as
-offline for a while after they have left."""
+offline for a while after they have left.
+
+Such an agent is linked to one process. The others that share its store learn of it from the
+registry and serve it too. As long as another process has the link (`Agent.elsewhere`), they only
+store its tasks, and that process runs them. When the link moves, the runs move: the process that
+has lost it gives them back. An agent that nobody is linked to is served everywhere, with the error
+that says so, or with tasks that wait for it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +15,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from dragoman.agent import Agent
+from dragoman.client.cards import card_in
+from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError, Forbidden, PeerUnreachable
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
+from dragoman.dialects.a2a.cards.documents import pure_1_0
+from dragoman.dialects.lite import card as lite_card
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import UpstreamLimits
 from dragoman.store.clock import wall_clock
-from dragoman.store.registry import Source
+from dragoman.store.registry import AgentHealth, RegistryEntry, Source
 
 from ..agent_health import health_of, last_seen
 from ..registry import OFFLINE_NAME, Mounts, Registry
@@ -55,15 +68,22 @@ def dialed_in_pool(
     return UpstreamPool(name, {f"{scheme}://{name}": {}}, UpstreamLimits(), connections=connections)
 
 
+Make = Callable[[str, str], UpstreamAgent]
+"""Makes an agent of its name here, and of its owner without the prefix."""
+
+
 class _DialIn:
     """One agent that came by itself."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
+        self.entry: RegistryEntry | None = None
+        """What the registry knows of it."""
         self.lock = asyncio.Lock()
         """Held while the agent is mounted or removed."""
         self.agent: UpstreamAgent | None = None
-        self.online = True
+        self.online = False
+        """Whether it is linked to this process."""
         self.left_at = 0
         self.removal: asyncio.TimerHandle | None = None
 
@@ -87,6 +107,12 @@ class DialIns:
         self._offline, self._source = offline, source
         self._known: dict[str, _DialIn] = {}
         self._work = BackgroundWork()
+        self._prefix = ""
+        self._make: Make = _stand_in
+
+    def serve(self, prefix: str, make: Make) -> None:
+        """Sets which agents are served: those whose owners begin with the prefix."""
+        self._prefix, self._make = prefix, make
 
     async def check(self, name: str, owner: str) -> None:
         """Raises `Forbidden` if the name belongs to another agent."""
@@ -102,15 +128,44 @@ class DialIns:
         known = self._known.get(name)
         return known.owner != owner if known is not None else self._agent_at(name) is not None
 
-    def arrived(self, name: str, owner: str, make: Callable[[], UpstreamAgent]) -> None:
-        """Serves an agent, or again one that had left. `make` makes it."""
+    def arrived(self, name: str, owner: str) -> None:
+        """Serves an agent, or again one that had left."""
+        known = self._of(name, owner)
+        known.online = True
+        self._note_place(known)
+        if known.removal is not None:
+            known.removal.cancel()
+        self._work.spawn(self._serve(name, known))
+
+    def follow(self, entry: RegistryEntry) -> None:
+        """Takes what is new about an agent, which may be linked to another process."""
+        known = self._of(entry.name, entry.owner)
+        known.entry = entry
+        self._note_place(known)
+        self._work.spawn(self._follow(entry.name, known))
+
+    def forget(self, name: str) -> None:
+        """Serves an agent no more that was removed, unless it is linked here."""
+        known = self._known.get(name)
+        if known is not None and not known.online:
+            self._work.spawn(self._remove(name, known))
+
+    def _of(self, name: str, owner: str) -> _DialIn:
         known = self._known.get(name)
         if known is None or known.owner != owner:
             known = self._known[name] = _DialIn(owner)
-        known.online = True
-        if known.removal is not None:
-            known.removal.cancel()
-        self._work.spawn(self._serve(name, known, make))
+        return known
+
+    def _is_elsewhere(self, known: _DialIn) -> bool:
+        """Returns whether another process has the link of an agent."""
+        entry = known.entry
+        if known.online or entry is None or self._registry is None:
+            return False
+        return entry.health is AgentHealth.UP and entry.holder not in ("", self._registry.worker())
+
+    def _note_place(self, known: _DialIn) -> None:
+        if known.agent is not None:
+            known.agent.elsewhere = self._is_elsewhere(known)
 
     def left(self, name: str) -> None:
         """Lists an agent as offline, and removes it after a while."""
@@ -118,6 +173,7 @@ class DialIns:
         if known is None:
             return
         known.online, known.left_at = False, wall_clock()
+        self._note_place(known)
         loop = asyncio.get_running_loop()
         known.removal = loop.call_later(
             self._offline, lambda: self._work.spawn(self._remove(name, known))
@@ -146,19 +202,56 @@ class DialIns:
                 known.removal.cancel()
         await self._work.cancel()
 
-    async def _serve(self, name: str, known: _DialIn, make: Callable[[], UpstreamAgent]) -> None:
+    async def _serve(self, name: str, known: _DialIn) -> None:
+        """Serves an agent that is linked here."""
         async with known.lock:
             if not known.online:
                 return
             try:
-                if self._registry is not None:
-                    await self._registry.link(name, known.owner, self._source)
-                if known.agent is None or self._agent_at(name) is not known.agent:
-                    known.agent = make()
-                    await self._server.add_agent(name, known.agent)
+                await self._link(name, known)
+                await self._mount(name, known)
+                assert known.agent is not None  # noqa: S101  it is mounted
                 await known.agent.check()
+                if self._source is Source.LINK and known.agent.theirs is not None:
+                    await self._link(name, known, pure_1_0(known.agent.theirs).decode())
             except DragomanError as exc:
                 log.warning("An agent that came cannot be served", agent=name, why=exc)
+                return
+            self._server.reindex(name)
+
+    async def _link(self, name: str, known: _DialIn, card: str = "") -> None:
+        """Notes in the registry that the agent is linked here. Other processes learn its card from
+        there."""
+        if self._registry is None or (card and known.entry and known.entry.card == card):
+            return
+        known.entry = await self._registry.link(name, known.owner, self._source, card)
+
+    async def _mount(self, name: str, known: _DialIn) -> None:
+        if known.agent is None or self._agent_at(name) is not known.agent:
+            known.agent = self._make(name, known.owner.removeprefix(self._prefix))
+            known.agent.linked = True
+            self._note_place(known)
+            await self._server.add_agent(name, known.agent)
+
+    async def _follow(self, name: str, known: _DialIn) -> None:
+        """Serves an agent that is linked to another process, or to none."""
+        async with known.lock:
+            entry = known.entry
+            if self._known.get(name) is not known or entry is None or self._registry is None:
+                return
+            try:
+                if known.online:
+                    if entry.health is not AgentHealth.UP:
+                        await self._link(name, known)  # another process has noted that it left
+                    return
+                if known.agent is None and self._agent_at(name) is not None:
+                    return  # another agent has the name here
+                await self._mount(name, known)
+                card = _card_in(entry)
+                if card is not None and known.agent is not None:
+                    known.agent.learn(card, known.agent.dialect, known.agent.pool.url)
+            except DragomanError as exc:
+                log.warning("An agent of another process cannot be served", agent=name, why=exc)
                 return
             self._server.reindex(name)
 
@@ -171,7 +264,7 @@ class DialIns:
 
     async def _remove(self, name: str, known: _DialIn) -> None:
         async with known.lock:
-            if known.online:
+            if known.online or self._is_elsewhere(known):
                 return
             if self._known.get(name) is known:
                 del self._known[name]
@@ -179,3 +272,17 @@ class DialIns:
                 await self._server.remove_agent(name)
             if self._registry is not None:
                 await self._registry.unlink(name, known.owner, self._source)
+
+
+def _card_in(entry: RegistryEntry) -> Card | None:
+    """Returns the card of an agent, as the process that has its link has noted it."""
+    if not entry.card:
+        return None
+    if entry.source is Source.ROOM:
+        return lite_card.card_in(msgspec.json.decode(entry.card, type=lite_card.LiteCard))
+    return card_in(entry.card.encode())
+
+
+def _stand_in(name: str, owner: str) -> UpstreamAgent:
+    """Makes an agent that this process cannot be linked to: it has no such channel."""
+    return UpstreamAgent(name, dialed_in_pool(name, name, "link", lambda: None))

@@ -15,6 +15,7 @@ from dragoman.dialects.xiaoyi.wire import CLEAR
 from dragoman.xiaoyi.server.linked_agent import LinkedAgent
 from dragoman.xiaoyi.server.links import Links
 
+from ..registry import LINK_OWNER
 from ..upstream import conversation_of
 from ..upstream_agent import UpstreamAgent
 from .dial_ins import DialIns, dialed_in_pool
@@ -50,6 +51,7 @@ class LinkedAgents:
         """`slug` derives the name of an agent from its id."""
         self._links, self._slug, self._task_limit = links, slug, task_limit
         self.dial_ins = dial_ins
+        dial_ins.serve(LINK_OWNER, self._agent)
         links.on_arrival, links.on_departure = self._arrived, self._left
 
     async def check_claim(self, agent_id: str) -> None:
@@ -63,7 +65,7 @@ class LinkedAgents:
 
     def _arrived(self, agent: LinkedAgent) -> None:
         name, agent_id = self._slug(agent.agent_id), agent.agent_id
-        self.dial_ins.arrived(name, _owner(agent_id), lambda: self._agent(name, agent_id))
+        self.dial_ins.arrived(name, _owner(agent_id))
 
     def _left(self, agent: LinkedAgent) -> None:
         self.dial_ins.left(self._slug(agent.agent_id))
@@ -78,4 +80,4 @@ class LinkedAgents:
 
 
 def _owner(agent_id: str) -> str:
-    return f"xiaoyi/{agent_id}"
+    return LINK_OWNER + agent_id

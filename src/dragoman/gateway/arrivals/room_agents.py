@@ -23,6 +23,7 @@ class RoomAgents:
     def __init__(self, rooms: ChatRooms, dial_ins: DialIns) -> None:
         self._rooms = rooms
         self.dial_ins = dial_ins
+        dial_ins.serve(owner_of(rooms.channel_name, ""), self._agent)
         self._found: dict[str, RoomAgent] = {}
         rooms.met.on_met = self._met
 
@@ -31,8 +32,8 @@ class RoomAgents:
             return  # its name belongs to another
         self._found[name] = agent
         owner = owner_of(self._rooms.channel_name, agent.sender)
-        self.dial_ins.arrived(name, owner, lambda: self._agent(name, agent.agent_id))
+        self.dial_ins.arrived(name, owner)
 
-    def _agent(self, name: str, agent_id: str) -> UpstreamAgent:
-        pool = dialed_in_pool(name, agent_id, SCHEME, lambda: self._found.get(name))
+    def _agent(self, name: str, sender: str) -> UpstreamAgent:
+        pool = dialed_in_pool(name, name, SCHEME, lambda: self._found.get(name))
         return UpstreamAgent(name, pool, timeout=self._rooms.settings.task_limit)

@@ -28,6 +28,8 @@ from ..upstream_agent import UpstreamAgent
 from .dial_ins import DialIns, dialed_in_pool
 
 log = Logger("gateway")
+OWNER = "iat/"
+"""Begins the owner of the name of a sub-agent in the registry."""
 SCHEME = "iat-sub-agent"
 """Begins the label of a sub-agent in place of an address, in the journal and for operators."""
 
@@ -73,6 +75,7 @@ class GatewayHost(Host):
         """`slug` makes the name of an agent of what the sub-agent calls itself."""
         super().__init__("host", description="Sub-agents of this gateway register here.")
         self.dial_ins, self._slug = dial_ins, slug
+        dial_ins.serve(OWNER, self._agent)
         self.news = self._follow
 
     async def check_claim(self, met: Introduction, peer: Peer | None) -> None:
@@ -96,7 +99,7 @@ class GatewayHost(Host):
     def _follow(self, sub: SubAgent) -> None:
         name = self._slug(sub.name)
         if sub.online:
-            self.dial_ins.arrived(name, _owner(sub.name), lambda: self._agent(name, sub.name))
+            self.dial_ins.arrived(name, _owner(sub.name))
         else:
             self.dial_ins.left(name)
 
@@ -117,4 +120,4 @@ class GatewayHost(Host):
 
 
 def _owner(who: str) -> str:
-    return f"iat/{who}"
+    return OWNER + who

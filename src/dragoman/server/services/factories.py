@@ -220,12 +220,19 @@ def _files(shared: SharedContext) -> Service | None:
     return FilesService(shared.files, shared.server)
 
 
+def _replica(shared: SharedContext) -> Service | None:
+    from .replica import ReplicaService
+
+    return ReplicaService(shared.agents, shared.server, lambda: shared.base)
+
+
 SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [
     _grpc,
     _mcp_of_all,
     _registrant,
     _gateway,
     _files,
+    _replica,
 ]
 """The factories of the services of a whole server. Each returns None if the settings do not enable
 its service."""

@@ -12,7 +12,7 @@ from dragoman.core.session import Id, Introduction
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.iat import ROLE
 from dragoman.gateway.arrivals.dial_ins import DialIns
-from dragoman.gateway.arrivals.sub_agents import GatewayHost
+from dragoman.gateway.arrivals.sub_agents import OWNER, GatewayHost
 from dragoman.gateway.registry import Registry
 from dragoman.iat.service import IatService
 from dragoman.net.http.asgi import Handler
@@ -79,6 +79,7 @@ def host_service(
         return mount.agent if mount is not None else None
 
     dial_ins = DialIns(app, agent_at, registry, offline=settings.iat.offline)
+    registry.arrivals[OWNER] = lambda: dial_ins
     host = GatewayHost(dial_ins, slug)
     access = AccessControl(host, settings, shared.meter)
     server = ServerContext(

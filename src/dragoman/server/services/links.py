@@ -88,6 +88,10 @@ class LinkService(Service):
         )
         self._reporter: LinkReporter | None = None
         self._looking: asyncio.Task[None] | None = None
+        if registry is not None:
+            from dragoman.gateway.registry import LINK_OWNER
+
+            registry.arrivals[LINK_OWNER] = lambda: self.agents.dial_ins
 
     @cached_property
     def ring(self) -> KeyRing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dragoman.gateway.arrivals.dial_ins import DialIns
 from dragoman.gateway.arrivals.room_agents import RoomAgents
 from dragoman.gateway.registry import OFFLINE, Registry
 from dragoman.lite.heard_message import Resident
-from dragoman.lite.known_agents import KnownAgents
+from dragoman.lite.known_agents import KnownAgents, owner_of
 from dragoman.lite.rooms import ChatRooms
 from dragoman.net.chat import Cursor, FileCursor, MemoryCursor, channel_from
 from dragoman.security.server_secret import folder_of
@@ -60,9 +61,15 @@ def room_services(
                 *(mounts, app.agent_at, registry), offline=OFFLINE, source=Source.ROOM
             )
             rooms.beside.append(dial_ins.close)
+            if registry is not None:
+                registry.arrivals[owner_of(name, "")] = partial(_same, dial_ins)
             RoomAgents(rooms, dial_ins)
         found.append(rooms)
     return found
+
+
+def _same(dial_ins: DialIns) -> DialIns:
+    return dial_ins
 
 
 def _residents(

@@ -17,6 +17,7 @@ class FileCollections(MemoryCollections):
     """Collections in memory that are written to files, and read back when the store is opened."""
 
     def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
+        super().__init__(clock)
         files = (
             FileSessions(folder / "sessions", clock, put),
             FileRegistry(folder / "registry", clock, put),

@@ -7,6 +7,7 @@ from ..transfer.stored_task import Collections
 from .link_keys import MemoryLinkKeys
 from .link_status import MemoryLinkStatus
 from .registry import MemoryRegistry
+from .replicas import MemoryReplicas
 from .sessions import MemorySessions
 
 
@@ -19,6 +20,7 @@ class MemoryCollections:
     link_status: MemoryLinkStatus
 
     def __init__(self, clock: Clock) -> None:
+        self.replicas = MemoryReplicas(clock)
         self.sessions = MemorySessions(clock)
         self.registry = MemoryRegistry(clock)
         self.link_keys = MemoryLinkKeys(clock)

@@ -25,6 +25,7 @@ from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..replicas import ReplicaStore
 from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
@@ -49,8 +50,7 @@ class MemoryStore(OutboxCalls):
     def __init__(
         self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None
     ) -> None:
-        self._clock, self._steady = clock, steady_of(clock)
-        self._limit = limit
+        self._clock, self._steady, self._limit = clock, steady_of(clock), limit
         kept = kept or MemoryCollections(clock)
         self.sessions: SessionStore = kept.sessions
         self.registry: RegistryStore = kept.registry
@@ -59,6 +59,7 @@ class MemoryStore(OutboxCalls):
         self.budgets: BudgetStore = MemoryBudgets(
             clock, lambda: self._leases.keys(), lambda scope: self._tasks.count_unfinished(scope)
         )
+        self.replicas: ReplicaStore = kept.replicas
         self._transfer = MemoryTransfer(kept)
         self.transfer: TransferStore = self._transfer
         self._clear()

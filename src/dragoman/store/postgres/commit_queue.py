@@ -8,7 +8,7 @@ one by one; if it refuses a single change, its row tells why (`rules.append`).
 
 A batch whose connection was lost may have been committed. We look whether its events are in the
 log, and repeat only what is not: the length of the log in each condition keeps a repetition from
-being stored twice, even if the lost statement is still running.
+being stored twice, even if the lost statement is still running. If so, we look once more.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from .pool import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     LOST,
-    UNSTORABLE,
     DatabasePool,
     check_argument,
+    refusal_of,
     unavailable,
-    unstorable,
 )
 from .write_statement import Continuation, NewTask, WriteStatement, encode_draft
 
@@ -78,6 +77,8 @@ class Group(Struct, eq=False):
     task_id: str
     changes: list[Change]
     encoded: NewTask | Continuation
+    lost: bool = False
+    """Whether the answer to a statement that stores it was lost."""
 
 
 class CommitQueue:
@@ -254,6 +255,8 @@ class CommitQueue:
                 return
             except LOST as error:
                 failure = error
+                for group in groups:
+                    group.lost = True
                 try:
                     check_argument(error)
                     groups = [group for group in groups if not await self._landed(group, until)]
@@ -266,7 +269,7 @@ class CommitQueue:
                 await self._fail(groups, error)
                 return
             except asyncpg.PostgresError as error:
-                await self._fail(groups, _refusal_of(error))
+                await self._fail(groups, refusal_of(error))
                 return
             if self._loop.time() + pause > until:
                 await self._fail(groups, unavailable(failure))
@@ -283,6 +286,8 @@ class CommitQueue:
             if group.task_id in stored:
                 for change in group.changes:
                     self._report(change, None)
+            elif await self._landed_late(group):
+                continue
             elif len(group.changes) > 1:
                 self._separate(group.task_id, group.changes)
             else:
@@ -298,6 +303,8 @@ class CommitQueue:
         elif len(groups) > 1:
             for group in groups:
                 await self._store([group])
+        elif await self._landed_late(groups[0]):
+            return
         elif len(groups[0].changes) > 1:
             self._separate(groups[0].task_id, groups[0].changes)
         else:
@@ -317,6 +324,14 @@ class CommitQueue:
         for change in group.changes:
             self._report(change, None)
         return True
+
+    async def _landed_late(self, group: Group) -> bool:
+        """Does the same for a statement that still ran when we looked first: the repetition then
+        waits for it, and is refused because of it."""
+        try:
+            return group.lost and await self._landed(group, self._loop.time() + PATIENCE)
+        except StoreUnavailable:
+            return False
 
     # Refusals.
 
@@ -382,16 +397,3 @@ def _follows(before: Write, after: Write) -> bool:
         and after.base == before.base + len(before.entries)
         and _well_formed(after)
     )
-
-
-def _refusal_of(error: asyncpg.PostgresError) -> Exception:
-    if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "task_pkey":
-        return Conflict("A task with this id exists.")
-    if isinstance(error, UNSTORABLE):
-        return unstorable()
-    if isinstance(error, asyncpg.InsufficientResourcesError):
-        return unavailable(error)
-    failure = StoreError("The store refused this.")
-    unavailable(error)
-    failure.__cause__ = error
-    return failure

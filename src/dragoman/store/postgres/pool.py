@@ -23,7 +23,7 @@ from uuid import uuid4
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from dragoman.core.errors import ConfigError, StoreError, StoreUnavailable
+from dragoman.core.errors import ConfigError, Conflict, StoreError, StoreUnavailable
 from dragoman.core.log import Logger
 
 from .address import PostgresAddress
@@ -191,6 +191,8 @@ class DatabasePool:
                 await self._pause_after(error, until)
             except UNSTORABLE as error:
                 raise unstorable() from error
+            except asyncpg.InsufficientResourcesError as error:  # a full disk, or no memory
+                raise unavailable(error) from error
 
     async def write(self, job: Job[R], patience: float = STATEMENT) -> R:
         """Does a job in one transaction. If the connection is lost during the commit, looks up
@@ -219,6 +221,8 @@ class DatabasePool:
                 await self._pause_after(error, until)
             except UNSTORABLE as error:
                 raise unstorable() from error
+            except asyncpg.InsufficientResourcesError as error:  # a full disk, or no memory
+                raise unavailable(error) from error
 
     async def _has_committed(self, lost: Database, until: float) -> bool:
         """Returns whether the last transaction of a lost connection was committed. The server may
@@ -347,6 +351,20 @@ def check_argument(error: BaseException) -> None:
     as that of a closed connection."""
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         raise StoreError(f"This cannot be stored: {_plain(error)}.") from error
+
+
+def refusal_of(error: asyncpg.PostgresError) -> Exception:
+    """Returns the error that callers get for a change that the database refuses."""
+    if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "task_pkey":
+        return Conflict("A task with this id exists.")
+    if isinstance(error, UNSTORABLE):
+        return unstorable()
+    if isinstance(error, asyncpg.InsufficientResourcesError):
+        return unavailable(error)
+    failure = StoreError("The store refused this.")
+    unavailable(error)
+    failure.__cause__ = error
+    return failure
 
 
 def unstorable() -> StoreError:

@@ -26,6 +26,7 @@ from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..replicas import ReplicaStore
 from ..run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
@@ -42,6 +43,7 @@ from .link_status import PostgresLinkStatus
 from .migrations import migrate, newest, scripts
 from .pool import Database, DatabasePool, Job
 from .registry import PostgresRegistry
+from .replicas import PostgresReplicas
 from .sessions import PostgresSessions
 
 R = TypeVar("R")
@@ -81,6 +83,7 @@ class PostgresStore(OutboxCalls):
         self.link_keys: LinkKeyStore = PostgresLinkKeys(self._pool, self._time)
         self.link_status: LinkStatusStore = PostgresLinkStatus(self._pool, self._time)
         self.budgets: BudgetStore = PostgresBudgets(self._pool, self._time)
+        self.replicas: ReplicaStore = PostgresReplicas(self._pool, self._time)
         self.transfer: TransferStore = PostgresTransfer(self, self._pool)
 
     async def open(self) -> None:

@@ -28,6 +28,7 @@ from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import WorkerThread
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
+from ..replicas import ReplicaStore
 from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
@@ -43,6 +44,7 @@ from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
+from .replicas import SqliteReplicas
 from .sessions import Job, SqliteSessions
 from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter
@@ -86,6 +88,7 @@ class SqliteStore(OutboxCalls):
         self.link_keys: LinkKeyStore = SqliteLinkKeys(self._write, self._read, clock)
         self.link_status: LinkStatusStore = SqliteLinkStatus(self._write, self._read, clock)
         self.budgets: BudgetStore = SqliteBudgets(self._write_flushed, self._read, clock)
+        self.replicas: ReplicaStore = SqliteReplicas(self._write, self._read, clock)
         self.transfer: TransferStore = SqliteTransfer(
             self, self._write, self._list, self._import_tasks, clock
         )

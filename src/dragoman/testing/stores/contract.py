@@ -16,6 +16,7 @@ from .hooks import HookTests
 from .link_keys import LinkKeyTests
 from .link_status import LinkStatusTests
 from .registry import RegistryTests
+from .replicas import ReplicaTests
 from .runs import RunTests
 from .sessions import SessionTests
 from .transfer import TransferTests
@@ -37,6 +38,7 @@ class StoreContract(
     LinkKeyTests,
     LinkStatusTests,
     BudgetTests,
+    ReplicaTests,
     TransferTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""

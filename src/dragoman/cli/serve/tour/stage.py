@@ -92,11 +92,13 @@ class Stage:
         self._processes = (self.agents, self.gateway, self.linked, self.roomed)
 
     async def start(self) -> None:
-        """Starts the agents, then the gateway, which reads their cards at once, and then the agent
-        that dials in and the one that joins a room."""
-        for each in self._processes:
-            each.start()
-            await each.wait_ready()
+        """Starts the agents, then the gateway, which reads their cards at once, and then together
+        the agent that dials in and the one that joins a room."""
+        for group in ((self.agents,), (self.gateway,), (self.linked, self.roomed)):
+            for each in group:
+                each.start()
+            for each in group:
+                await each.wait_ready()
 
     def stop(self) -> None:
         """Stops all of them, as Ctrl-C would."""

@@ -24,6 +24,9 @@ from .call_table import CallRecord, CallTable
 from .dialects import LINKED, ROOMED, TourDialect, phone_name
 from .stage import Stage
 
+TICK = 2.0
+"""The seconds between two signs of life while something is awaited."""
+
 
 class Tour:
     """Shows what a gateway does, as it happens: every caller speaks to every agent through it."""
@@ -33,11 +36,12 @@ class Tour:
         self._by_dialect = {each.dialect.name: each for each in stage.dialects}
 
     async def run(self) -> None:
-        """Runs the whole tour."""
-        url = self.stage.ports.url
+        """Starts everything, and runs the whole tour."""
         count, agents = len(self.stage.dialects), len(self.stage.agent_dialects)
         self.console.print("Open this in a browser, while it runs:\n")
-        self.show(f"{url}/")
+        self.show(f"{self.stage.ports.url}/")
+        async with ticking(self.console, "\nStarting the agents and the gateway ..."):
+            await self.stage.start()
         self.console.print(
             f"\n[bold]The gateway[/bold] listens there (process {self.stage.gateway.pid})"
         )
@@ -106,10 +110,9 @@ class Tour:
             agents.kill()
             self.show(f"task {task.id[:13]} was running; process {before} is dead")
             agents.start()
-            self.show(f"process {agents.pid} takes over; the gateway follows the task again")
-            async for _ in agent.watch(task):
-                pass
-            task = await agent.get(task)
+            follows = f"   process {agents.pid} takes over; the gateway follows the task again"
+            async with ticking(self.console, follows):
+                task = await agent.watch(task).result()
             self.show(f"{task.text}   ({task.state.value})")
 
     def farewell(self) -> None:
@@ -166,6 +169,25 @@ class Tour:
         dialect = None if caller.secret else caller.dialect.name
         async with connect(address, dialect=dialect, auth=auth) as found:
             yield found
+
+
+@asynccontextmanager
+async def ticking(console: Console, doing: str, every: float = TICK) -> AsyncIterator[None]:
+    """Says what is being done and adds a dot every few seconds, so that nobody takes a slow machine
+    for one that has stopped."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(every)
+            console.print(".", end="")
+
+    console.print(doing, end="", markup=False)
+    ticks = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticks.cancel()
+        console.print()
 
 
 async def _record(caller: TourDialect, asked: TourDialect, agent: RemoteAgent) -> CallRecord:
