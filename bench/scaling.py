@@ -57,11 +57,13 @@ async def gets_with_wrk(server: Server, pace: Pace) -> Sample:
     url = f"http://{HOST}:{server.port}/tasks/{task_id}"
     wrk = partial(_wrk, program, url, CONNECTIONS * server.subject.processes)
     await wrk(server.subject.warm_up * pace.warm_up_share)
-    cpu = server.cpu_seconds()
+    cpu, database = server.cpu_seconds(), database_cpu_seconds(server.place)
     count, rate = await wrk(pace.seconds)
     await asyncio.sleep(SETTLE)
     cpu = server.cpu_seconds() - cpu
-    return Sample(cpu_us=cpu / count * 1e6, per_second=rate, requests=count)
+    if database is not None:
+        database = ((database_cpu_seconds(server.place) or 0.0) - database) / count * 1e6
+    return Sample(cpu_us=cpu / count * 1e6, per_second=rate, requests=count, database_us=database)
 
 
 async def _wrk(program: str, url: str, connections: int, seconds: float) -> tuple[int, float]:

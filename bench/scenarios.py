@@ -266,13 +266,16 @@ SCENARIOS = {
             A2A_SERVERS,
             unit="stream",
         ),
-        Scenario(
-            "stream-spaced-sqlite",
-            f"Stream of {CHUNKS} chunks, 5 ms apart, on SQLite",
-            streams("spaced"),
-            (OURS,),
-            store="sqlite",
-            unit="stream",
+        *(
+            Scenario(
+                f"stream-spaced-{store}",
+                f"Stream of {CHUNKS} chunks, 5 ms apart, on {title}",
+                streams("spaced"),
+                (OURS,),
+                store=store,
+                unit="stream",
+            )
+            for store, title in (("sqlite", "SQLite"), ("postgres", "PostgreSQL"))
         ),
         Scenario("chunks-500", "Chunk in streams of 500", chunks(500), A2A_SERVERS, unit="chunk"),
         Scenario(

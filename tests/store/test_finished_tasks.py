@@ -23,6 +23,7 @@ from dragoman.store.postgres.pool import connect
 from dragoman.store.sqlite import store as sqlite_store
 from postgres import store_url
 from store.finished_tasks import calls, fill, steps_allowed
+from store.statements import listen
 
 FEW, MANY = 300, count(2000, 4000)
 UNTIL = 1_794_000_000_000
@@ -67,15 +68,7 @@ async def test_sqlite_takes_no_more_steps(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_postgresql_looks_at_no_more_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, Any]] = []
-    plain = asyncpg.connect
-
-    async def listened(*place: Any, **options: Any) -> Any:
-        connection = await plain(*place, **options)
-        connection.add_query_logger(lambda query: asked.append((query.query, query.args)))
-        return connection
-
-    monkeypatch.setattr(asyncpg, "connect", listened)
+    asked = listen(monkeypatch)
 
     async def cost(db: asyncpg.Connection[Any], call: Callable[[], Awaitable[object]]) -> int:
         await call()

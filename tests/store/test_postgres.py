@@ -23,6 +23,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import StateChanged
 from dragoman.core.model import Hook, State
 from dragoman.store import open_store
+from dragoman.store.bulkheads import Bulkheads
 from dragoman.store.interface import Idempotency, Input, Record
 from dragoman.store.postgres import commit_queue
 from dragoman.store.postgres.address import parse_address
@@ -33,6 +34,7 @@ from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from postgres import Server as Postgres
 from postgres import server_url, store_url
+from store.statements import listen
 from waiting import until
 
 WORKING = StateChanged(state=State.WORKING)
@@ -589,3 +591,24 @@ async def test_a_layout_grows_at_once_and_shrinks_when_no_older_process_is_left(
             await PostgresStore(url, HandClock()).open()
     finally:
         await pool.close()
+
+
+async def test_a_long_queue_to_one_host_costs_a_claim_no_more_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has one place left looks at one webhook, and not at all that wait."""
+    asked = listen(monkeypatch)
+    async with _fixture(store_url(tmp_path), tmp_path) as fixture:
+        for number in range(30):
+            row = await fixture.open_task(f"t{number}")
+            hook = Hook(hook_id="h", task_id=row.task_id, url="https://example.com/hook")
+            await fixture.store.set_hook(ALICE, hook)
+            await fixture.append(fixture.write(row.claim, WORKING))
+        costs = []
+        for places in (1, 1, 3):
+            asked.clear()
+            bulkheads = Bulkheads(per_principal=99, per_host=places)
+            taken = await fixture.store.claim_deliveries(AGENT, 20, 60_000, bulkheads)
+            assert len(taken) == places
+            costs.append(len(asked))
+        assert max(costs) <= 20, costs

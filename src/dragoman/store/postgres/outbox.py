@@ -28,6 +28,7 @@ SELECT h.n, h.body, h.tenant, h.principal, h.agent, t.last_seq,
   {", ".join(f"h.{name}" for name in MOVING)}
 FROM dragoman.hook h JOIN dragoman.task t USING (task_id) """  # noqa: S608
 _BY_N = _SELECT + "WHERE h.n = $1"
+_BY_NS = _SELECT + "WHERE h.n = ANY($1::bigint[])"
 # The task is locked first, as by those who write it, so that the two cannot wait for each other. It
 # must not grow between the look at its length and the note that nothing is due.
 _LOCK_TASK_OF = """
@@ -37,7 +38,8 @@ _LOCK_BY_N = _BY_N + " FOR UPDATE OF h"
 _BY_TASK = _SELECT + "WHERE h.task_id = $1 ORDER BY h.n"
 _LOCK_BY_ID = _SELECT + "WHERE h.task_id = $1 AND h.hook_id = $2 FOR UPDATE OF h"
 _READY = """
-SELECT n, task_id FROM dragoman.hook WHERE agent = $1 AND due_at > 0 AND due_at <= $2
+SELECT n, task_id, tenant, principal, host FROM dragoman.hook
+WHERE agent = $1 AND due_at > 0 AND due_at <= $2
   AND NOT EXISTS (SELECT 1 FROM unnest($3::text[], $4::text[]) AS full_one(tenant, principal)
     WHERE full_one.tenant = hook.tenant AND full_one.principal = hook.principal)
   AND host <> ALL ($5::text[])
@@ -50,7 +52,8 @@ SELECT n FROM dragoman.hook WHERE n = ANY($1::bigint[]) AND task_id = ANY($2::te
   AND due_at > 0 AND due_at <= $3 ORDER BY due_at, n FOR UPDATE SKIP LOCKED"""
 _WAITING = _SELECT + "WHERE h.due_at > 0 AND h.agent = coalesce($1, h.agent) ORDER BY h.n"
 _LETTERS = f"""
-SELECT {", ".join(LETTER)} FROM dragoman.letter WHERE n = $1 ORDER BY seq"""  # noqa: S608
+SELECT n, {", ".join(LETTER)} FROM dragoman.letter WHERE n = ANY($1::bigint[])
+ORDER BY seq"""  # noqa: S608
 _DEAD_LETTERS = f"""
 SELECT n, {", ".join(f"l.{name}" for name in LETTER)}
 FROM dragoman.letter l JOIN dragoman.hook h USING (n)
@@ -102,7 +105,7 @@ async def hooks(db: Database, scope: Scope, task_id: str) -> list[Hook]:
 
 async def cursors(db: Database, task_id: str) -> list[HookCursor]:
     """Returns the webhooks of a task in any scope, oldest first, with what is due to them."""
-    return [await _cursor_in(db, found) for found in await db.fetch(_BY_TASK, task_id)]
+    return await _cursors_in(db, await db.fetch(_BY_TASK, task_id))
 
 
 async def delete_hook(db: Database, scope: Scope, task_id: str, hook_id: str) -> None:
@@ -132,38 +135,46 @@ async def claim_deliveries(
     deliveries: list[Delivery] = []
     looking = True
     while looking and len(deliveries) < limit:
-        # The query leaves out full bulkheads, but one may fill up while we process its results. We
-        # then query again, for later deliveries to other hosts. A query of which nothing was
-        # taken is the last one, because the next would return the same.
-        refused = taken = False
-        for n in await _ready(db, agent, now, limit - len(deliveries), bulkheads):
-            cursor = await _cursor_in(db, await db.fetchrow(_BY_N, n))
-            if bulkheads is not None and not bulkheads.admit(*rules.bulkheads_of(cursor)):
-                refused = True
-                continue
-            taken = True
+        # The query leaves out full bulkheads, but one may fill up among its results. We then query
+        # again, for later deliveries to other hosts, unless there are none. A query of which
+        # nothing was taken is the last one, because the next would return the same.
+        most = limit - len(deliveries)
+        found = await _ready(db, agent, now, most, bulkheads)
+        admitted = [
+            (n, task_id)
+            for n, task_id, tenant, principal, host in found
+            if bulkheads is None or bulkheads.admit((tenant, principal), host)
+        ]
+        taken = await _lock(db, admitted, now)
+        for cursor in taken:
             held, delivery = rules.take(cursor, now, hold_ms)
             await _save(db, cursor, held)
             if delivery is not None:
                 deliveries.append(delivery)
-        looking = refused and taken
+        looking = bool(taken) and len(admitted) < len(found) == most
     return deliveries
 
 
 async def _ready(
     db: Database, agent: str, now: int, limit: int, bulkheads: Bulkheads | None
-) -> list[int]:
-    """Returns the webhooks that are due, and locks them and their tasks. Those that another process
-    has locked are left to it."""
+) -> list[Any]:
+    """Returns the webhooks that are due, as far as their bulkheads are not full."""
     principals = bulkheads.full_principals if bulkheads is not None else []
     hosts = bulkheads.full_hosts if bulkheads is not None else []
     tenants, names = [one[0] for one in principals], [one[1] for one in principals]
-    found = await db.fetch(_READY, agent, now, tenants, names, hosts, limit)
-    if not found:
+    return await db.fetch(_READY, agent, now, tenants, names, hosts, limit)
+
+
+async def _lock(db: Database, admitted: list[tuple[int, str]], now: int) -> list[HookCursor]:
+    """Locks webhooks and their tasks, and returns those that are due. Those that another process
+    has locked are left to it."""
+    if not admitted:
         return []
-    numbers, tasks = [n for n, _ in found], [task_id for _, task_id in found]
+    numbers, tasks = [n for n, _ in admitted], [task_id for _, task_id in admitted]
     locked = [task_id for (task_id,) in await db.fetch(_LOCK_TASKS, tasks)]
-    return [n for (n,) in await db.fetch(_LOCK_DUE, numbers, locked, now)]
+    due = [n for (n,) in await db.fetch(_LOCK_DUE, numbers, locked, now)]
+    cursors = {cursor.n: cursor for cursor in await _cursors_in(db, await db.fetch(_BY_NS, due))}
+    return [cursors[n] for n in due if n in cursors]
 
 
 async def settle(db: Database, id: int, rule: Rule, now: int) -> bool:
@@ -184,7 +195,7 @@ async def settle(db: Database, id: int, rule: Rule, now: int) -> bool:
 async def outbox(db: Database, *, dead: bool, limit: int, agent: str | None) -> list[Delivery]:
     """Returns the deliveries on their way, or the dead letters, oldest first."""
     if not dead:
-        cursors = [await _cursor_in(db, found) for found in await db.fetch(_WAITING, agent)]
+        cursors = await _cursors_in(db, await db.fetch(_WAITING, agent))
         return list(islice(chain.from_iterable(map(rules.waiting, cursors)), limit))
     letters = []
     for n, *letter in await db.fetch(_DEAD_LETTERS, agent, limit):
@@ -195,15 +206,25 @@ async def outbox(db: Database, *, dead: bool, limit: int, agent: str | None) -> 
 
 
 async def _cursor_in(db: Database, found: Sequence[Any]) -> HookCursor:
-    n, body, tenant, principal, agent, last, *moving = found
-    return HookCursor(
-        n=n,
-        hook=_hook_in(body),
-        scope=Scope(tenant, principal, agent),
-        last=last,
-        letters=tuple(map(_letter_in, await db.fetch(_LETTERS, n))),
-        **dict(zip(MOVING, moving, strict=True)),
-    )
+    (cursor,) = await _cursors_in(db, [found])
+    return cursor
+
+
+async def _cursors_in(db: Database, rows: Sequence[Sequence[Any]]) -> list[HookCursor]:
+    letters: dict[int, list[Letter]] = {found[0]: [] for found in rows}
+    for n, *letter in await db.fetch(_LETTERS, list(letters)) if rows else ():
+        letters[n].append(_letter_in(letter))
+    return [
+        HookCursor(
+            n=n,
+            hook=_hook_in(body),
+            scope=Scope(tenant, principal, agent),
+            last=last,
+            letters=tuple(letters[n]),
+            **dict(zip(MOVING, moving, strict=True)),
+        )
+        for n, body, tenant, principal, agent, last, *moving in rows
+    ]
 
 
 async def _save(db: Database, before: HookCursor, after: HookCursor) -> None:
