@@ -1,4 +1,4 @@
-"""`python -m MODULE`, forked from a process that has imported our modules already.
+"""Processes of ours, forked from one that has imported our modules already.
 
 A start costs half a second of work, nearly all of it imports, and the tests start hundreds of
 processes. `make test` forks them, `make test-full` starts them as users do (`tests/conftest.py`).
@@ -105,10 +105,13 @@ def _execute_child(
 
 
 def _can(args: Any, environ: Mapping[str, str]) -> bool:
-    if not isinstance(args, list | tuple) or list(args[:2]) != [sys.executable, "-m"]:
+    if not isinstance(args, list | tuple) or len(args) < 2 or args[0] != sys.executable:
         return False
-    package = str(args[2]).partition(".")[0]
-    ours = package == "dragoman" or (TESTS / package).is_dir()
+    if args[1] == "-m":
+        package = str(args[2]).partition(".")[0]
+        ours = package == "dragoman" or (TESTS / package).is_dir()
+    else:
+        ours = TESTS in Path(args[1]).parents
     return ours and _at_start(environ) == _at_start(os.environ)
 
 
@@ -188,7 +191,7 @@ def _serve(ours: socket.socket) -> dict[str, Any] | None:
 
 
 def _become(args: list[str], cwd: str, environ: dict[str, str]) -> None:
-    """Makes this process what `python -m MODULE` would be, and runs the module."""
+    """Makes this process what its arguments would have started, and runs the module or script."""
     os.closerange(3, MOST_FILES)
     os.chdir(cwd)
     os.environ.clear()
@@ -207,10 +210,16 @@ def _become(args: list[str], cwd: str, environ: dict[str, str]) -> None:
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.path[:0] = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.orig_argv = args
-    sys.argv = ["-m", *args[3:]]
-    runpy.run_module(args[2], run_name="__main__", alter_sys=True)
+    sys.argv = args[1:]
+    if args[1] == "-m":
+        sys.path.insert(0, cwd)
+        del sys.argv[1]
+        runpy.run_module(args[2], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(args[1]))
+        runpy.run_path(args[1], run_name="__main__")
 
 
 def _main() -> None:
