@@ -39,6 +39,7 @@ MOST_FILES = 256
 AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "MALLOC_", "SSL_", "GRPC_")
 """How the names of variables begin that a process reads when it starts. `PYTHONPATH` aside, where
 one of these differs a new process is needed."""
+ENVIRON = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 LOADED = (
     "dragoman.cli",
     "dragoman.client",
@@ -112,7 +113,7 @@ def _can(args: Any, environ: Mapping[str, str]) -> bool:
         ours = package == "dragoman" or (TESTS / package).is_dir()
     else:
         ours = TESTS in Path(args[1]).parents
-    return ours and _at_start(environ) == _at_start(os.environ)
+    return ours and _at_start(environ) == _at_start(ENVIRON)
 
 
 def _at_start(environ: Mapping[str, str]) -> dict[str, str]:
@@ -129,11 +130,10 @@ class _Template:
     def __init__(self) -> None:
         self._ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(its.fileno())],
-                env=environ,
+                env=ENVIRON,
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
             )
