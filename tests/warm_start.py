@@ -38,7 +38,7 @@ MOST_FILES = 256
 """More than the process that forks has open."""
 AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "MALLOC_", "SSL_", "GRPC_")
 """How the names of variables begin that a process reads when it starts. `PYTHONPATH` aside, where
-one of these differs a new process is needed."""
+one of these is set to something else a new process is needed."""
 ENVIRON = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 LOADED = (
     "dragoman.cli",
@@ -49,6 +49,8 @@ LOADED = (
 )
 """Packages whose modules are imported beforehand, and all that those import. gRPC and the packages
 of chats are not: they do not expect a fork."""
+LATER = {"mcp": ("mcp.server.mcpserver", "dragoman.mcp.stdio")}
+"""Modules that are imported before the first process whose command has that word."""
 _start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -85,8 +87,10 @@ def _execute_child(
     pipes, options = rest[:6], rest[6:]
     plain = executable is None and preexec_fn is None and close_fds and not pass_fds and not shell
     environ = dict(os.environ if env is None else env)
-    # Of the rest: no other user, umask, session or process group.
-    if not (plain and options == (True, None, None, None, -1, False, -1) and _can(args, environ)):
+    new_session = bool(options[5])
+    # Of the rest: no other user, umask or process group.
+    usual = options[:5] == (True, None, None, None, -1) and options[6:] == (-1,)
+    if not (plain and usual and _can(args, environ)):
         _start(
             *(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo),
             *(creationflags, shell, *rest),
@@ -100,6 +104,7 @@ def _execute_child(
         os.fsdecode(cwd or os.getcwd()),
         environ,
         [stdin, stdout, stderr],
+        new_session,
     )
     self._child_created = True
     self._close_pipe_fds(*pipes)
@@ -113,15 +118,11 @@ def _can(args: Any, environ: Mapping[str, str]) -> bool:
         ours = package == "dragoman" or (TESTS / package).is_dir()
     else:
         ours = TESTS in Path(args[1]).parents
-    return ours and _at_start(environ) == _at_start(ENVIRON)
-
-
-def _at_start(environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
+    return ours and all(
+        ENVIRON.get(name) == value
         for name, value in environ.items()
         if name.startswith(AT_START) and name != "PYTHONPATH"
-    }
+    )
 
 
 class _Template:
@@ -139,9 +140,17 @@ class _Template:
             )
         atexit.register(self._end)
 
-    def fork(self, args: list[str], cwd: str, environ: dict[str, str], files: list[int]) -> int:
+    def fork(
+        self,
+        args: list[str],
+        cwd: str,
+        environ: dict[str, str],
+        files: list[int],
+        new_session: bool,
+    ) -> int:
         """Starts a process and returns its id."""
-        request = json.dumps({"args": args, "cwd": cwd, "environ": environ}).encode()
+        words = {"args": args, "cwd": cwd, "environ": environ, "new_session": new_session}
+        request = json.dumps(words).encode()
         with self._lock:
             _adopt(True)
             try:
@@ -168,24 +177,31 @@ def _serve(ours: socket.socket) -> dict[str, Any] | None:
         request, files, _, _ = socket.recv_fds(ours, MOST, 3)
         if not request:
             return None
+        wanted: dict[str, Any] = json.loads(request)
+        for word, modules in LATER.items():
+            if any(word in each for each in wanted["args"][1:4]):
+                for module in modules:
+                    importlib.import_module(module)
         said, saying = os.pipe()
         adopted, adopting = os.pipe()
         middle = os.fork()
         if not middle:
-            new = os.fork()
-            if new:
-                os.write(saying, str(new).encode())
+            if os.fork():
                 os._exit(0)
+            if wanted.pop("new_session"):
+                os.setsid()
+            os.write(saying, str(os.getpid()).encode())
             os.close(adopting)
             os.read(adopted, 1)  # ends when the worker is the parent
             for number, file in enumerate(files):
                 os.dup2(file, number)
-            return dict(json.loads(request))
+            return wanted
         os.close(saying)
         os.close(adopted)
+        pid = os.read(said, 100)
         os.waitpid(middle, 0)
         os.close(adopting)
-        ours.send(os.read(said, 100))
+        ours.send(pid)
         for file in (said, *files):
             os.close(file)
 
