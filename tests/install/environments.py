@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from pages import ROOT
 
 FULL = bool(os.environ.get("DRAGOMAN_FULL"))
+README_INSTALL = "pip install '.[all]'"
 LIMIT = 300
 """Seconds after which a command hangs."""
 # What would lead a command of the empty environment back to this one.
@@ -26,7 +28,7 @@ ENVIRON = {
     if not name.startswith(("DRAGOMAN_", "PYTHON", "VIRTUAL_ENV"))
 }
 OWN = sys.executable
-SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("src", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def extras() -> list[str]:
@@ -68,8 +70,8 @@ def kinds() -> list[tuple[str, str]]:
     ]
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel of this tree, built from a copy so that the build leaves nothing behind."""
+def copy_tree(folder: Path) -> Path:
+    """What a wheel is built from, copied so that the build leaves nothing behind."""
     copy = folder / "tree"
     copy.mkdir()
     for name in SOURCES:
@@ -78,9 +80,14 @@ def build_wheel(folder: Path) -> Path:
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("*.egg-info"))
         else:
             shutil.copy(source, copy / name)
+    return copy
+
+
+def build_wheel(tree: Path) -> Path:
+    """The wheel of a tree, beside it."""
     pip = [OWN, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
-    _do([*pip, "-w", str(folder), str(copy)])
-    (wheel,) = folder.glob("*.whl")
+    _do([*pip, "-w", str(tree.parent), str(tree)])
+    (wheel,) = tree.parent.glob("*.whl")
     return wheel
 
 
@@ -115,10 +122,14 @@ class Environment:
         return ENVIRON | {
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.folder),  # where logins would be kept
+            # What a person would wait for, and does not need.
+            "PIP_QUIET": "1",
+            "PIP_NO_COMPILE": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
 
     @contextmanager
-    def _started(self, *words: str, cwd: Path, **environ: str) -> Iterator[_Started]:
+    def started(self, *words: str, cwd: Path, **environ: str) -> Iterator[Started]:
         """A command that serves, once it has said where; stopped at the end."""
         with (cwd / "stderr.log").open("a+") as log:
             process = subprocess.Popen(
@@ -135,7 +146,7 @@ class Environment:
                 found = re.search(r"http://[^\s/]+", line)
                 log.seek(0)
                 assert found, line + log.read()
-                yield _Started(process, found[0])
+                yield Started(process, found[0])
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=LIMIT)
@@ -143,7 +154,7 @@ class Environment:
     @contextmanager
     def serving(self, file: str, cwd: Path) -> Iterator[str]:
         """`dragoman serve FILE` on a free port; its address."""
-        with self._started("serve", file, "--port", "0", "--allow-private", cwd=cwd) as started:
+        with self.started("serve", file, "--port", "0", "--allow-private", cwd=cwd) as started:
             yield started.address
 
     @contextmanager
@@ -152,23 +163,32 @@ class Environment:
     ) -> Iterator[tuple[str, Callable[[], str]]]:
         """`dragoman listen` for `count` calls: its address, and what it had printed at its end."""
         words = ("listen", "--port", "0", "--count", str(count))
-        with self._started(*words, cwd=cwd, DRAGOMAN_HOOK_TOKEN=token) as started:
+        with self.started(*words, cwd=cwd, DRAGOMAN_HOOK_TOKEN=token) as started:
             yield started.address, lambda: started.process.communicate(timeout=LIMIT)[0]
 
 
 @dataclass(frozen=True)
-class _Started:
+class Started:
+    """A process that serves, and where."""
+
     process: subprocess.Popen[str]
     address: str
 
 
-def install(wheel: Path, folder: Path, python: str, extra: str) -> Environment:
-    """An empty environment with our wheel and what it asks for itself."""
+def install(tree: Path, wheel: Path, folder: Path, python: str, extra: str) -> Environment:
+    """An empty environment with what we are and ask for ourselves: with all extras as the README
+    says, from the tree, and otherwise from the wheel."""
     _do([python, "-m", "venv", "--without-pip", str(folder)])
+    # Like the pip of that environment, only sooner: it need not be made.
+    own = folder / "bin" / "pip"
+    own.write_text(f'#!/bin/sh\nexec {shlex.join(pip(folder))} "$@"\n')
+    own.chmod(0o755)
+    made = Environment(folder, extra)
     wanted = f"{wheel}[{extra}]" if extra else str(wheel)
-    # Like the pip of that environment, only sooner: it need not be made, nor anything compiled.
-    _do([*pip(folder), "install", "-q", "--disable-pip-version-check", "--no-compile", wanted])
-    return Environment(folder, extra)
+    command = README_INSTALL if extra == "all" else shlex.join(("pip", "install", wanted))
+    done = made.run("sh", "-ec", command, cwd=tree)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return made
 
 
 def pip(folder: Path) -> list[str]:
