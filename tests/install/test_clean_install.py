@@ -171,6 +171,7 @@ def test_the_package_page_tells_all_it_should(built: Built) -> None:
     assert isinstance(description, str)
     links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?s)```.*?```|`[^`\n]*`", "", description))
     assert [link for link in links if not re.match(r"https://|#", link)] == []
+    assert "![" not in description
     assert "# Dragoman" in description
     assert "Getting started" in description
     assert page["Description-Content-Type"] == "text/markdown"
