@@ -64,7 +64,6 @@ class Runner:
         self._credentials = InputSealer(secret)
         self.bell = LocalBell()
         self.identity = identity or Worker()
-        self.lease_is_over = self.identity.lease_is_over
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
         self.queue = TaskQueue(name, self.identity, settings, agent)
