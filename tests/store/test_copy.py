@@ -15,6 +15,8 @@ from dragoman.cli import main
 from dragoman.core.model import State
 from dragoman.store import Store, open_store
 from dragoman.store.clock import wall_clock
+from dragoman.store.postgres.store import PostgresStore
+from dragoman.store.transfer import postgres as transfer
 from dragoman.store.transfer.copy import StoreCopy
 from dragoman.store.transfer.rows import COLLECTIONS
 from dragoman.store.transfer.stored_task import CopyMark, StoredTask
@@ -250,6 +252,19 @@ async def test_a_pass_follows_what_changes_and_drops_what_is_gone(tmp_path: Path
         task = (await target.load(ALICE, "t-running"))[1]
         assert task.state is State.COMPLETED
         await target.close()
+
+
+async def test_a_count_on_postgresql_may_take_longer_than_other_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(store_url(tmp_path))
+    await store.open()
+    assert isinstance(store, PostgresStore)
+    await store._pool.read(lambda db: db.execute("SET statement_timeout = '200ms'"))
+    slow = f"SELECT counted.* FROM ({transfer._COUNTS}) AS counted, pg_sleep(0.5)"
+    monkeypatch.setattr(transfer, "_COUNTS", slow)
+    assert (await store.transfer.count())["tasks"] == 0
+    await store.close()
 
 
 async def test_large_tasks_are_copied_in_small_transactions(
