@@ -39,11 +39,10 @@ from .budgets import PostgresBudgets
 from .commit_queue import CommitQueue
 from .database_clock import DatabaseClock
 from .link_keys import PostgresLinkKeys
-from .link_status import PostgresLinkStatus
 from .migrations import migrate, newest, scripts
 from .pool import Database, DatabasePool, Job
 from .registry import PostgresRegistry
-from .replicas import PostgresReplicas
+from .reports import PostgresLinkStatus, PostgresReplicas
 from .sessions import PostgresSessions
 
 R = TypeVar("R")

@@ -39,12 +39,11 @@ from .budgets import SqliteBudgets
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
 from .link_keys import SqliteLinkKeys
-from .link_status import SqliteLinkStatus
 from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
-from .replicas import SqliteReplicas
+from .reports import SqliteLinkStatus, SqliteReplicas
 from .sessions import Job, SqliteSessions
 from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter

@@ -14,9 +14,8 @@ from .fair_claims import FairClaimTests
 from .fixture import HandClock
 from .hooks import HookTests
 from .link_keys import LinkKeyTests
-from .link_status import LinkStatusTests
 from .registry import RegistryTests
-from .replicas import ReplicaTests
+from .reports import LinkStatusTests, ReplicaTests
 from .runs import RunTests
 from .sessions import SessionTests
 from .transfer import TransferTests
