@@ -1,10 +1,10 @@
 """Shares the rates and quotas of callers among the processes of one store.
 
 Theory. Every process holds a *share* of the budget of each caller that it serves: a few units that
-the store has given it (`store/budgets.py`). A call takes a unit of the share, which costs no more
-than a look into a dict. The next units are asked for before the share is used up, and what is ready
-to be asked for is one exchange with the store, so many callers cost one round trip. A call waits
-only if the share is empty. A caller whose budget is used up is refused without asking, until there
+the store has given it (`store/limits/budgets.py`). A call takes a unit of the share, which costs no
+more than a look into a dict. The next units are asked for before the share is used up, and what is
+ready to be asked for is one exchange with the store, so many callers cost one round trip. A call
+waits only if the share is empty. A caller whose budget is used up is refused without asking, until there
 can be a unit again. Units that nobody has used for a while are given back.
 
 A process that is alone does not share: its meters count by themselves, as exactly as one bucket
@@ -21,7 +21,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
 from dragoman.net.service import Service
 from dragoman.security.rate_limits import STREAMS, TASKS, Meter, TokenBucket, name_of, too_many
-from dragoman.store.budgets import BudgetAsk, BudgetGrant, BudgetStore
+from dragoman.store.limits.budgets import BudgetAsk, BudgetGrant, BudgetStore
 from dragoman.store.task_row import Scope
 
 log = Logger("rates")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from ..budgets import CLEAN, FORGET, BudgetAsk, BudgetGrant, fill, grant_of_quota, grant_of_rate
-from .database_clock import DatabaseClock
-from .pool import Database, DatabasePool
-from .reader import count_unfinished
+from ...limits.budgets import (
+    CLEAN,
+    FORGET,
+    BudgetAsk,
+    BudgetGrant,
+    fill,
+    grant_of_quota,
+    grant_of_rate,
+)
+from ..database_clock import DatabaseClock
+from ..pool import Database, DatabasePool
+from ..reader import count_unfinished
 
 _WORKERS = "SELECT count(*) FROM (SELECT 1 FROM dragoman.worker WHERE lease_until > $1 LIMIT 2) w"
 _NEW_RATES = """
