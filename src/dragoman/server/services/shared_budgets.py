@@ -4,8 +4,8 @@ Theory. Every process holds a *share* of the budget of each caller that it serve
 the store has given it (`store/limits/budgets.py`). A call takes a unit of the share, which costs no
 more than a look into a dict. The next units are asked for before the share is used up, and what is
 ready to be asked for is one exchange with the store, so many callers cost one round trip. A call
-waits only if the share is empty. A caller whose budget is used up is refused without asking, until there
-can be a unit again. Units that nobody has used for a while are given back.
+waits only if the share is empty. A caller whose budget is used up is refused without asking, until
+there can be a unit again. Units that nobody has used for a while are given back.
 
 A process that is alone does not share: its meters count by themselves, as exactly as one bucket
 can. It looks every second whether it is still alone.
