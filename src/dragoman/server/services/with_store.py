@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dragoman.gateway.registry import Registry
 from dragoman.net.service import Service
 from dragoman.security.call_policy import meters_of
 
@@ -13,6 +12,7 @@ from ..agent_mount import Shared
 from ..workers import current_worker
 
 if TYPE_CHECKING:
+    from dragoman.gateway.registry import Registry
     from dragoman.store import Store
 
     from ..app import App
