@@ -18,10 +18,11 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import ArtifactChunk
 from dragoman.core.model import Hook, Task
 
-from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
+from ..limits.budgets import BudgetStore
+from ..limits.run_limits import NO_LIMITS, RunLimits
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..local.worker_locks import WorkerLocks
@@ -29,7 +30,6 @@ from ..local.worker_thread import WorkerThread
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..replicas import ReplicaStore
-from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..transfer.sqlite import SqliteTransfer

@@ -7,12 +7,11 @@ from pathlib import Path
 from dragoman.store.interface import Store
 
 from .agents import AgentTests
-from .budgets import BudgetTests
 from .callers import CallerTests
 from .durability import DurabilityTests
-from .fair_claims import FairClaimTests
 from .fixture import HandClock
 from .hooks import HookTests
+from .limits import BudgetTests, FairClaimTests
 from .link_keys import LinkKeyTests
 from .registry import RegistryTests
 from .reports import LinkStatusTests, ReplicaTests
