@@ -16,6 +16,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.gateway.configuration import registered
 from dragoman.settings import Server, Settings
+from dragoman.store.registry import AgentHealth, RegistryEntry, Source
 from dragoman.testing.served import served
 from dragoman.xiaoyi.outbound_link import SigningKeys
 from gateway import behind
@@ -180,6 +181,24 @@ async def test_without_a_link_callers_are_told_so_and_tasks_wait(dialled: Dialle
         dialled.move(dialled.two)
         assert (await _in_state(one, waiting, State.COMPLETED)).text == "begun and done"
         assert (await one.send("hello")).text == "echo: hello"
+
+
+async def test_the_agents_of_a_process_that_has_ended_are_offline(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    ended = RegistryEntry(
+        name="lost",
+        source=Source.LINK,
+        owner="xiaoyi/lost",
+        health=AgentHealth.UP,
+        holder="a worker that has ended",
+    )
+    async with asyncio.timeout(300), gateway(store=store) as door:
+        assert door.app.registry is not None
+        await door.app.registry.store.put(ended)
+        await door.appears("lost", health="offline")
+        async with connect(f"{door.url}/agents/lost", limits=ClientLimits(retries=0)) as agent:
+            with pytest.raises(DragomanError, match="try again later"):
+                await agent.send("hello")
 
 
 @asynccontextmanager

@@ -144,6 +144,8 @@ class Registry:
         for entry in known.values():
             if entry.source in _OF_LAST_START and entry.holder not in alive:
                 await self.store.remove(entry.name, entry.source, entry.owner)
+            elif entry.source is Source.ROOM and entry.holder not in alive:
+                await self._note_ended(entry)
         await self.look()
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
@@ -303,7 +305,9 @@ class Registry:
     # What is known of an agent.
 
     async def _alive(self) -> Collection[str]:
-        return await self._workers() if self._workers is not None else ()
+        """Returns the workers that are alive; ours is, even if it runs nothing yet."""
+        others = await self._workers() if self._workers is not None else ()
+        return {*others, self.worker()}
 
     async def _note_ended_holders(self) -> None:
         """Notes that agents are offline whose process has ended."""
@@ -312,13 +316,15 @@ class Registry:
             for each in self.entries.values()
             if each.source in _CAME and each.holder and each.health is AgentHealth.UP
         ]
-        alive = {*await self._alive(), self.worker()} if linked else ()
+        alive = await self._alive() if linked else ()
         for each in linked:
             if each.holder not in alive:
                 log.warning("The process of an agent has ended", agent=each.name)
-                await self.unlink(
-                    each.name, each.owner, each.source, offline=True, holder=each.holder
-                )
+                await self._note_ended(each)
+
+    async def _note_ended(self, entry: RegistryEntry) -> None:
+        name, owner, source = entry.name, entry.owner, entry.source
+        await self.unlink(name, owner, source, offline=True, holder=entry.holder)
 
     def is_online(self, name: str) -> bool:
         """Returns whether nothing is known that keeps an agent from answering."""

@@ -246,6 +246,9 @@ class DialIns:
                     return
                 if known.agent is None and self._agent_at(name) is not None:
                     return  # another agent has the name here
+                remembered = entry.source is Source.ROOM and not self._is_elsewhere(known)
+                if known.agent is None and remembered:
+                    return  # nobody is in its room now
                 await self._mount(name, known)
                 card = _card_in(entry)
                 if card is not None and known.agent is not None:
