@@ -140,7 +140,7 @@ class Registry:
             before = known.pop(name, None)
             if before is None or (before.source, before.addresses) != (Source.FILE, addresses):
                 await self.store.put(mine)
-        alive = await self._alive()
+        alive = await self.alive()
         for entry in known.values():
             if entry.source in _OF_LAST_START and entry.holder not in alive:
                 await self.store.remove(entry.name, entry.source, entry.owner)
@@ -181,6 +181,7 @@ class Registry:
             until=0,
             seen_at=self._clock(),
             holder=self.worker(),
+            contested="",
             card=card or known.card,
         )
         async with self._looking:
@@ -304,7 +305,7 @@ class Registry:
 
     # What is known of an agent.
 
-    async def _alive(self) -> Collection[str]:
+    async def alive(self) -> Collection[str]:
         """Returns the workers that are alive; ours is, even if it runs nothing yet."""
         others = await self._workers() if self._workers is not None else ()
         return {*others, self.worker()}
@@ -316,7 +317,7 @@ class Registry:
             for each in self.entries.values()
             if each.source in _CAME and each.holder and each.health is AgentHealth.UP
         ]
-        alive = await self._alive() if linked else ()
+        alive = await self.alive() if linked else ()
         for each in linked:
             if each.holder not in alive:
                 log.warning("The process of an agent has ended", agent=each.name)
