@@ -155,7 +155,7 @@ class App(AgentRouter):
         if (worker := current_worker()) is not None:
             siblings = Siblings(worker)
             status.join(siblings)
-            for service in shared.services:
+            for service in self.services:
                 service.join(siblings)
             shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
