@@ -14,6 +14,7 @@ DOCS_READY := $(VENV)/.docs-ready
 # More workers than two cores have: tests wait more than they work (a third of a core each), though
 # they start processes that work too. tests/conftest.py orders the files.
 TOGETHER := --dist loadfile --no-loadscope-reorder
+FULL_AT_MOST := 6h
 # Every worker, server and command of the tests reads our code again; compiled once, it costs half.
 export PYTHONDONTWRITEBYTECODE :=
 # What is set up and checked before the tests does not wait for one another.
@@ -63,8 +64,10 @@ test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with smal
 test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts
 	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
 
+# One after another: many measure. pytest says at the end how long it took, and what took longest.
 test-full: check .peers/.ready-all $(DOCS_READY) debian ## All tests with the full counts of the issues, and all frameworks
-	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
+	@echo "All tests with full counts: about three hours on two cores, and at most $(FULL_AT_MOST)."
+	@DRAGOMAN_FULL=1 timeout --foreground -s INT -k 5m $(FULL_AT_MOST) $(BIN)/python -m pytest -q -s --timeout=1800 --durations=50 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

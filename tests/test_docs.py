@@ -188,7 +188,8 @@ INNER: dict[type, set[str]] = {
     # the engine asks it which skill a message wants; what App, Gate and Guarded read; what an agent
     # of the gateway says to those who serve it
     Agent: {"choose", "unknown", "stop_remote", "card_changed", "invoke_elsewhere"}
-    | {"recorded_skill", "skill_asked", "acts_for_callers", "is_backend", "keeps_tasks"},
+    | {"recorded_skill", "skill_asked", "acts_for_callers", "is_backend", "keeps_tasks"}
+    | {"linked", "elsewhere"},
     Turn: {"next_artifact"},  # the engine names a result with it
     Answer: {"of"},  # how the turn makes one
 }

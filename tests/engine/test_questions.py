@@ -15,6 +15,7 @@ from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import added_up
 from dragoman.core.questions import first_data
 from dragoman.engine import EngineSettings
+from dragoman.engine.overdue import expire
 from dragoman.store.codec import Unpacker
 from dragoman.store.interface import Input, Row, Scope
 from dragoman.testing import Client
@@ -565,7 +566,7 @@ async def test_an_answer_in_the_last_moment_counts(memory: EngineHarness, parked
         else:  # told by another process, which has not taken it up yet
             message = Message(message_id="m", role=Role.USER, parts=(Text("yes"),))
             await client.store.add_input(late.scope, task.id, Input(message=message), None)
-        await client.engine._maintenance._expire(late)
+        await expire(client.engine.runner, late)
         go.set()
         assert (await ended(client, task.id)).text == "yes"
         await checked(client, task.id)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.core.events import AnyEvent, Ask, Opened
 from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
-from dragoman.workspace import Folder
 
 from .remote_calls import Outside, StartedCall
+
+if TYPE_CHECKING:
+    from dragoman.workspace import Folder
 
 
 class SharedByRuns(Protocol):

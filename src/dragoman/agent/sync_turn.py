@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any
-
-from dragoman.workspace import Folder
+from typing import TYPE_CHECKING, Any
 
 from .turn import Turn
+
+if TYPE_CHECKING:
+    from dragoman.workspace import Folder
 
 
 class BlockingVerbs:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from dragoman.core.model import AnyPart, File, Json, Message, Task
 from dragoman.core.peer import Context
-from dragoman.workspace import Workspace
 
 from .run_api import RunApi
+
+if TYPE_CHECKING:
+    from dragoman.workspace import Workspace
 
 
 class TurnRequest:
@@ -121,4 +124,6 @@ class TurnRequest:
     @property
     def workspace(self) -> Workspace:
         """Returns the folder that tools may use. Raises `Unsupported` if none is granted."""
+        from dragoman.workspace import Workspace
+
         return Workspace(self._run.folder())

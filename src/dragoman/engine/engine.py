@@ -48,7 +48,7 @@ from dragoman.settings import EngineSettings, Push, Retention
 from dragoman.store.approvals import Audit
 from dragoman.store.clock import Clock, wall_clock
 from dragoman.store.interface import Row, Scope, Store
-from dragoman.workspace import Space, Workspaces, space_of
+from dragoman.workspace import Space, space_of
 
 from .history import with_history, with_transitions
 from .hooks import Hooks
@@ -112,7 +112,11 @@ class Engine:
             self.runner.audit = audit
         self.runner.outside = outside
         space = space_of(workspace) or agent.workspace
-        self._workspaces = Workspaces(space, agent=name) if space is not None else None
+        self._workspaces: Workspaces | None = None
+        if space is not None:
+            from dragoman.workspace import Workspaces
+
+            self._workspaces = Workspaces(space, agent=name)
         self.runner.workspaces = self._workspaces
         self._lifespan = Lifespan(agent.name, agent.hooks)
         self.runner.state = self._lifespan.state

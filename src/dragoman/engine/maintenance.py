@@ -22,29 +22,23 @@ from time import monotonic
 
 from dragoman.bell import SharedBell
 from dragoman.core.errors import DragomanError, Fenced
-from dragoman.core.events import Ask
 from dragoman.core.log import Logger
-from dragoman.core.model import Message, Role, Text
-from dragoman.core.questions import answer_value
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store.clock import Clock, steady_of
 from dragoman.store.interface import (
     NO_LIMITS,
-    SILENCE,
     AdminFilter,
     HeldTask,
-    Input,
     Row,
     Store,
     WatchedStore,
 )
 from dragoman.store.transfer.copy import refuse_incomplete_copy
 
-from .overdue import end_overdue, give_back_all
+from .overdue import end_overdue, expire_questions, give_back_all
 from .replicas import Replicas
 from .runner import Runner
 from .runs.run import Run
-from .task_ids import new_id
 from .worker import Worker
 
 log = Logger("maintenance")
@@ -300,39 +294,7 @@ class Maintenance:
             self._resuming.clear()
         empty = runner.places > 0 and runner.queue.limits is None
         await runner.queue.count(self._store, now(), empty=empty)
-        failed = 0
-        for row in await self._store.list_expired_tasks(runner.name, BATCH + runner.overdue):
-            try:
-                await self._expire(row)
-            except DragomanError as exc:  # its denial cannot be audited; the others still end
-                log.warning(
-                    "A question did not expire", task=row.task_id, reason=exc.reason, why=exc
-                )
-                failed += 1
-        runner.overdue = failed
-
-    async def _expire(self, row: Row) -> None:
-        """Expires a question: an approval counts as denied, any other fails the task (DESIGN
-        §4.1)."""
-        runner = self._runner_of(row.agent)
-        if runner is None:
-            return
-        if row.asking is Ask.APPROVAL:
-            silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
-            said = Input(message=silence, value=answer_value(False), by=SILENCE)
-            await runner.add_input(row.scope, row.task_id, said, row.question)
-            return
-        run = runner.runs.get(row.task_id)
-        if run is None and not row.worker:
-            taken = await self._store.seize(runner.worker, row.task_id, row.epoch)
-            if taken is None:
-                return
-            if not taken.resting:
-                await runner.resume(taken)  # the answer arrived at the last moment
-                return
-            run = await runner.adopt(taken)
-        if run is not None and run.writer.question.key == row.question:
-            runner.expire(run)
+        await expire_questions(runner, BATCH)
 
     async def _tick(self) -> None:
         # A heartbeat that waits for a store that is away must not keep our runs going.

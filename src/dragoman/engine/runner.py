@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from msgspec.structs import replace
 
-from dragoman import spans
+from dragoman import spans, workspace
 from dragoman.agent import Agent, Skill
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import LocalBell
@@ -23,7 +23,6 @@ from dragoman.core.peer import NO_HEADERS, BearerToken, Context
 from dragoman.settings import EngineSettings
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import WORKER_LOST, Input, Row, Scope, Store
-from dragoman.workspace import Workspaces
 
 from .background_work import BackgroundWork
 from .runs.replay import Replay
@@ -81,7 +80,7 @@ class Runner:
         """Called when a delivery is due to a webhook; set by the engine."""
         self.audit = Audit()
         self.outside: Outside | None = None
-        self.workspaces: Workspaces | None = None
+        self.workspaces: workspace.Workspaces | None = None
         self.receiver: Receiver | None = None
         self.state = SimpleNamespace()
         """What the agent's own functions opened at the start, for its turns."""
@@ -127,9 +126,8 @@ class Runner:
     @property
     def places(self) -> int:
         """The number of runs that may still start. Runs that wait for their caller do not count."""
-        if self.agent.elsewhere:
-            return 0
-        return self.settings.max_runs - len(self.runs) + len(self.parked)
+        free = self.settings.max_runs - len(self.runs) + len(self.parked)
+        return 0 if self.agent.elsewhere else free
 
     @property
     def worker(self) -> str:
@@ -182,7 +180,6 @@ class Runner:
 
     async def resume(self, row: Row, token: BearerToken | None = None) -> None:
         """Runs a claimed task again from the top, with its journal (DESIGN §4.1).
-
         If the store fails, the claim remains, and the maintenance finds a task that nobody runs."""
         try:
             await self._go_on(await self.adopt(row, token), row)

@@ -347,9 +347,15 @@ class Registry:
                 await self.store.note(name, health, self._clock() if seen is None else seen)
 
     def about(self, name: str) -> dict[str, Json]:
-        """Returns what the lists tell of an agent beside its card."""
-        entry = self.entries.get(name)
-        return told(entry, self._clock()) if entry is not None else {"source": Source.FILE.value}
+        """Returns what the lists tell of an agent beside its card, and how it is now."""
+        entry, mount = self.entries.get(name), self._server.mounts.get(name)
+        known: dict[str, Json] = {"source": Source.FILE.value}
+        if entry is not None:
+            known = told(entry, self._clock())
+        if mount is None or known.get("health") == OFFLINE_NAME:
+            return known
+        seen: dict[str, Json] = {"lastSeen": at} if (at := last_seen(mount.agent)) else {}
+        return {**known, **seen, "health": health_of(mount.agent).value}
 
 
 def told(entry: RegistryEntry, now: int) -> dict[str, Json]:

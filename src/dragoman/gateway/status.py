@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dragoman.agent import Agent
-from dragoman.core.model import Json
 from dragoman.engine.circuit_breaker import BreakerState
 from dragoman.net.http.asgi import Handler, Receive, Scope, Send, answer
-from dragoman.net.service import Service
+from dragoman.net.service import OtherWorkers, Service
 from dragoman.observability.metrics import Family, histogram_lines, quoted
 from dragoman.security.route_policy import Policy, policy
 
-from .upstream_address import UpstreamAddress
-from .upstream_agent import UpstreamAgent
-from .upstream_pool import UpstreamPool
+from .agent_health import HasHealth
+from .agent_status import AgentStatus, added_up, agent_status
+
+if TYPE_CHECKING:
+    from .upstream_address import UpstreamAddress
+    from .upstream_agent import UpstreamAgent
+    from .upstream_pool import UpstreamPool
 
 PATH = "/gateway/status"
-_STATES = {
-    BreakerState.CLOSED: "healthy",
-    BreakerState.OPEN: "open",
-    BreakerState.HALF_OPEN: "half-open",
-}
 _BREAKERS = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
@@ -37,6 +35,18 @@ class GatewayStatus(Service):
     def __init__(self, agents: Callable[[], Iterable[Agent]]) -> None:
         """`agents` tells those that the server has now."""
         self._agents = agents
+        self._others: OtherWorkers | None = None
+
+    def join(self, others: OtherWorkers) -> None:
+        """Shares the status with the other processes of the server."""
+        others.own[self.name] = self._own_status
+        self._others = others
+
+    async def _own_status(self) -> bytes:
+        return msgspec.json.encode(self._status())
+
+    def _status(self) -> dict[str, AgentStatus]:
+        return {each.served_as: agent_status(each) for each in self._upstream()}
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
         """The address of the status."""
@@ -45,12 +55,22 @@ class GatewayStatus(Service):
     @policy(Policy.METRICS)
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with the status of all agents elsewhere."""
-        body = msgspec.json.encode({"agents": [_agent(each) for each in self._upstream()]})
+        found = [self._status()]
+        if self._others is not None:
+            others = await self._others.figures(self.name)
+            found += [msgspec.json.decode(each, type=dict[str, AgentStatus]) for each in others]
+        body = msgspec.json.encode({"agents": added_up(found)})
         headers = ((b"cache-control", b"no-store"),)
         await answer(send, 200, body, extra=headers, head=scope["method"] == "HEAD")
 
     def _upstream(self) -> Iterator[UpstreamAgent]:
-        return (each for each in self._agents() if isinstance(each, UpstreamAgent))
+        elsewhere: list[HasHealth] = [
+            each for each in self._agents() if isinstance(each, HasHealth)
+        ]
+        if elsewhere:  # otherwise nothing of a gateway is imported
+            from .upstream_agent import UpstreamAgent
+
+            yield from (each for each in elsewhere if isinstance(each, UpstreamAgent))
 
     def metrics(self) -> Iterable[Family]:
         """Returns the figures of all agents elsewhere."""
@@ -118,35 +138,3 @@ _OF_ADDRESSES: tuple[tuple[str, str, str, Callable[[UpstreamPool, UpstreamAddres
 def _labels(pool: UpstreamPool, address: UpstreamAddress, more: str = "") -> str:
     said = f'agent="{pool.name}",address="{quoted(address.label)}"'
     return f"{{{said},{more}}}" if more else f"{{{said}}}"
-
-
-def _agent(agent: UpstreamAgent) -> dict[str, Json]:
-    pool = agent.pool
-    return {
-        "name": agent.served_as,
-        "dialect": agent.dialect,
-        "addresses": [_address(pool, each) for each in pool.addresses],
-        "queued": pool.queued,
-        "refused": pool.refused,
-        "fallbacks": [each.served_as for each in agent.fallbacks],
-    }
-
-
-def _address(pool: UpstreamPool, address: UpstreamAddress) -> dict[str, Json]:
-    state = _STATES[pool.state(address)]
-    if state == "healthy" and not address.seen_at:
-        state = "unknown"
-    return {
-        "address": address.label,
-        "state": state,
-        "inFlight": address.in_flight,
-        "latency": round(address.latency, 6),
-        "lastSeen": _time(address.seen_at),
-        "lastError": address.last_error,
-        "lastFailed": _time(address.failed_at),
-        "failures": dict(address.failures),
-    }
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") if at else ""

@@ -20,7 +20,7 @@ from dragoman.core.extensions import SKILLS
 from dragoman.core.model import Json
 from dragoman.core.peer import Context, Peer, identity_of
 from dragoman.core.session import Frame, Id, Introduction, Session
-from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSocketCallee
+from dragoman.dialects.iat import ROLE, IatCallee, IatSocketCallee
 from dragoman.dialects.iat.callee import NOTHING
 from dragoman.dialects.iat.plain_endpoints import PlainCallee
 from dragoman.dialects.iat.requests import introduction_out
@@ -46,6 +46,7 @@ from .host_role import HostRole
 
 if TYPE_CHECKING:
     from dragoman.client.transports.http_transport import HttpTransport
+    from dragoman.dialects.iat import IatCaller, IatDuplex
 
     from .registration import Registration
 
@@ -188,14 +189,16 @@ class IatService(Service):
             partial(self.session, IatSocketCallee),
             admission=self,
             role=self,
-            duplex=lambda: self.duplex(IatCaller(me=self.me)),
+            duplex=self.duplex,
             limits=limits,
         )
 
-    def duplex(self, caller: IatCaller) -> IatDuplex:
+    def duplex(self, caller: IatCaller | None = None) -> IatDuplex:
         """Returns both sessions of a new WebSocket."""
+        from dragoman.dialects.iat import IatCaller, IatDuplex
+
         callee = IatSocketCallee(self.me, now=now_ms, new_id=new_id)
-        return IatDuplex(caller, callee, self.me)
+        return IatDuplex(caller or IatCaller(me=self.me), callee, self.me)
 
     # Admission
 
@@ -266,6 +269,8 @@ class IatService(Service):
             await self.check_claim(met, peer)
         token, until = sessions.issue(met.who, _bare(found.caller), met.tools)
         if isinstance(peer, WebSocketPeer):
+            from dragoman.dialects.iat import IatCaller
+
             # From now on both sessions of this WebSocket belong to this caller, and carry its
             # token.
             assert isinstance(peer.caller, IatCaller)  # noqa: S101  as `duplex` makes it

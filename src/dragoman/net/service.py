@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from dragoman.core.card import Interface
 from dragoman.core.dialect import Dialect
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 from .server_context import ServerContext
 
 Factory = Callable[[], Session]
+
+
+class OtherWorkers(Protocol):
+    """The other processes of a server that has several."""
+
+    own: dict[str, Callable[[], Awaitable[bytes]]]
+    """Returns the figures of this process for the others, by their kinds."""
+
+    async def figures(self, kind: str) -> Sequence[bytes]:
+        """Returns the figures of a kind of the others."""
 
 
 class Service:
@@ -73,6 +83,9 @@ class Service:
     def metrics(self) -> Iterable[Family]:
         """Returns figures for `/metrics`, which shows those of one name together."""
         return ()
+
+    def join(self, others: OtherWorkers) -> None:
+        """Called before the start with the other processes of the server, if it has any."""
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
         """Returns the service's interfaces for the card of the agent at `url`. `agent` is its name,

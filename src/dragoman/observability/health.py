@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from dragoman.engine.webhook_queue import WebhookFigures
 from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
 from dragoman.net.server_context import ServerContext
+from dragoman.net.service import OtherWorkers
 from dragoman.security.route_policy import Policy, policy
 
 from .log import Log
 from .metrics import AgentFigures, Family, added_up, exposition
+
+KIND = "metrics"
+"""The kind of our figures, for the other processes of a server."""
 
 
 class TaskCounts(Protocol):
@@ -66,6 +71,11 @@ class HealthEndpoints:
         self._looking = asyncio.Lock()
         self._look_at = 0.0
         self._kept = False
+
+    def join(self, others: OtherWorkers) -> None:
+        """Shares the figures with the other processes of the server."""
+        others.own[KIND] = self.own_figures
+        self.others = partial(others.figures, KIND)
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Returns the routes of the three endpoints."""

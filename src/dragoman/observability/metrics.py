@@ -20,6 +20,8 @@ QUEUE = "runnable"
 _OF_THE_STORE = frozenset(f"dragoman_{name}" for name in ("tasks", "queue", "webhook_age_seconds"))
 """The figures that every process on a store reads from it. They are the same at each of them, and
 must not be added up."""
+_STATES = frozenset(("dragoman_upstream_breaker",))
+"""The figures that are states: that of the process counts that has the worst."""
 _NOT_ADDED = " Of the whole store, so take the maximum over replicas, and not the sum."
 
 
@@ -215,7 +217,9 @@ def added_up(own: bytes, others: Iterable[bytes]) -> bytes:
             name, _, value = line.rpartition(" ")
             if line.startswith("#"):
                 lines.setdefault(line, None)
-            elif number == 0 or name.partition("{")[0] not in _OF_THE_STORE:
+            elif (bare := name.partition("{")[0]) in _STATES:
+                lines[name] = max(lines.get(name) or 0.0, float(value))
+            elif number == 0 or bare not in _OF_THE_STORE:
                 lines[name] = (lines.get(name) or 0.0) + float(value)
     return _in_order(lines)
 

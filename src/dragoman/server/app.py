@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from dragoman.agent import Agent
-from dragoman.core.model import Json
 from dragoman.files import FileDoor
 from dragoman.files.signed_urls import FILES
 from dragoman.net.http import addresses
@@ -43,7 +41,6 @@ from .workers import current_worker
 from .workers.siblings import Siblings
 
 if TYPE_CHECKING:
-    from dragoman.gateway.arrivals.dial_ins import DialIns
     from dragoman.gateway.registry import Factory, Registry
     from dragoman.store import Store
 
@@ -156,8 +153,10 @@ class App(AgentRouter):
             lambda: (figures for service in self.services for figures in service.metrics()),
         )
         if (worker := current_worker()) is not None:
-            siblings = Siblings(worker, status.own_figures)
-            status.others = siblings.figures
+            siblings = Siblings(worker)
+            status.join(siblings)
+            for service in shared.services:
+                service.join(siblings)
             shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
@@ -179,14 +178,15 @@ class App(AgentRouter):
                 from dragoman.gateway.registry import Registry
 
                 from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
+                from .services.links import stand_ins
 
                 self.registry = Registry(
                     *(pool.store.registry, self, registers),
                     worker=lambda: pool.worker,
                     workers=pool.store.list_workers,
                 )
-                self.registry.arrivals[""] = lambda: self._stand_ins
-                self.listed.about = self._about
+                self.registry.arrivals[""] = stand_ins(self, self.registry)
+                self.listed.about = self.registry.about
                 self._is_online = self.registry.is_online
                 self._registration = RegistrationEndpoints(
                     self.registry, access, self.server, settings
@@ -269,28 +269,9 @@ class App(AgentRouter):
                 SharedBudgets(meters, store.budgets, worker, never_alone=several)
             )
 
-    @cached_property
-    def _stand_ins(self) -> DialIns:
-        """Serves agents that only other processes can be linked to: those of other channels."""
-        from dragoman.gateway.arrivals.dial_ins import DialIns
-
-        return DialIns(self, self.agent_at, self.registry, offline=0.0)
-
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
             yield name if each.mount_point.path else "", each.server, each.peer
-
-    def _about(self, name: str) -> Mapping[str, Json]:
-        """Returns what the registry knows about an agent, and its current health."""
-        from dragoman.gateway.agent_health import health_of, last_seen
-        from dragoman.gateway.registry import OFFLINE_NAME
-
-        assert self.registry is not None  # noqa: S101  only then it is asked
-        known, mount = self.registry.about(name), self.mounts.get(name)
-        if mount is None or known.get("health") == OFFLINE_NAME:
-            return known
-        seen = {"lastSeen": at} if (at := last_seen(mount.agent)) else {}
-        return {**known, **seen, "health": health_of(mount.agent).value}
 
     def _tenants(self) -> Iterator[ServerContext]:
         """Returns the agents that have a tenant."""

@@ -5,14 +5,13 @@ from .agent_credentials import AgentCredentials, TokenExchangeSettings
 from .chat import AnyChannelSettings, ChannelSettings
 from .cors import Cors
 from .files import FileSettings
+from .limits import EngineSettings, Limits
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
 from .rooms import Contact, RoomSettings
 from .sections import (
-    EngineSettings,
     HostedAgent,
     Iat,
-    Limits,
     McpServer,
     Push,
     Rates,

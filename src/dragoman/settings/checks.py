@@ -7,7 +7,8 @@ import re
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import space_of
 
-from .sections import MAY_BE_ZERO, McpServer, Settings
+from .limits import MAY_BE_ZERO
+from .sections import McpServer, Settings
 
 
 def check(settings: Settings) -> None:

@@ -1,9 +1,14 @@
 """File access for tools, confined to one folder."""
 
-from .folder import Entry, Folder, Workspace
-from .paths import WISH, inside, within
-from .settings import Space, granted, keep_apart, space_of
-from .workspaces import Workspaces
+from typing import TYPE_CHECKING
+
+from dragoman.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .folder import Entry, Folder, Workspace
+    from .paths import WISH, inside, within
+    from .settings import Space, granted, keep_apart, space_of
+    from .workspaces import Workspaces
 
 __all__ = [
     "WISH",
@@ -18,3 +23,12 @@ __all__ = [
     "space_of",
     "within",
 ]
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "folder": "Entry Folder Workspace",
+        "paths": "WISH inside within",
+        "settings": "Space granted keep_apart space_of",
+        "workspaces": "Workspaces",
+    },
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,13 +22,14 @@ from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import load_agents
 from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
+from dragoman.server.workers import current_worker, settings_of_worker
 from dragoman.settings import Settings
 
 from ..formatting import line
 from ..json_output import show
 from ..store_access import AsJson, has_link_keys
 from ..terminal_style import bold, cyan, say
-from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
+from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
 from .settings_watch import SettingsWatch
 
 gateway = App(
@@ -74,6 +74,7 @@ def serve(
             negative=(),
         ),
     ] = False,
+    workers: Workers = None,
     log_level: LogLevel = None,
 ) -> None:
     """Serve the agents of the settings until Ctrl-C: those at an address and those in files.
@@ -90,6 +91,7 @@ def serve(
         "store": store,
         "public_url": public_url,
         "insecure": insecure,
+        "workers": workers,
         "log_level": log_level,
     }
     settings, agents = _loaded(file, flags, registry=bool(registry))
@@ -105,8 +107,8 @@ def serve(
         registers=registered(settings) if registers else None,
         beside=SettingsWatch(
             path,
-            partial(_settings, path, flags, registry=bool(registry) or not agents),
-            settings,
+            lambda: _of_this_process(_settings(path, flags, registry=bool(registry) or not agents)),
+            _of_this_process(settings),
             agents,
         ).run
         if watch
@@ -173,6 +175,11 @@ def _loaded(
     return settings, by_name(load_agents((), settings), several=registry)
 
 
+def _of_this_process(settings: Settings) -> Settings:
+    worker = current_worker()
+    return settings if worker is None else settings_of_worker(settings, worker)
+
+
 def _settings(path: Path, flags: Mapping[str, object], *, registry: bool) -> Settings:
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. {SMALLEST}")
@@ -204,7 +211,9 @@ def announce(
     say(f"  store  {shown(settings.server.store)}")
     say("  Ctrl-C stops it")
     upstream = [agent for agent in agents.values() if isinstance(agent, UpstreamAgent)]
-    _telling.append(asyncio.get_running_loop().create_task(_tell(upstream)))
+    if settings.server.workers > 1:
+        return  # this process calls no agent itself
+        _telling.append(asyncio.get_running_loop().create_task(_tell(upstream)))
 
 
 _telling: list[asyncio.Task[None]] = []

@@ -18,7 +18,7 @@ from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
 
 from ..terminal_style import bold, cyan, say
-from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
+from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
 
 
 def serve(
@@ -74,10 +74,7 @@ def serve(
     reload: Annotated[
         bool | None, Parameter(alias="-r", help="Start again when a file in the folder changes.")
     ] = None,
-    workers: Annotated[
-        int | None,
-        Parameter(help="Processes that serve the port; they share the store. [default: 1]"),
-    ] = None,
+    workers: Workers = None,
     watchdog: Annotated[
         float | None,
         Parameter(

@@ -33,6 +33,10 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
     Parameter(alias="-l", help="How much to log. [default: info]"),
 ]
+Workers = Annotated[
+    int | None,
+    Parameter(help="Processes that serve the port; they share the store. [default: 1]"),
+]
 ConfigFile = Annotated[
     Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
 ]

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
-from rich.console import Console
-from rich.text import Text
 
 from dragoman.client.addresses import dialects_of
 from dragoman.client.auth import CardAuth
@@ -136,7 +134,11 @@ def _told(
 
 
 def _show(found: FoundCard, state: str, about: str, problems: list[validate.Problem]) -> None:
-    card, out = found.card, Console(highlight=False)
+    from rich.text import Text
+
+    from ..terminal_view import console
+
+    card, out = found.card, console()
 
     def head(title: str) -> None:
         out.print(Text(f"\n{title}", "bold"))

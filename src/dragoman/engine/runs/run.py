@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -22,7 +22,6 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.peer import Context
 from dragoman.store.interface import Row, Write
-from dragoman.workspace import Folder
 
 from .chunk_buffer import ChunkBuffer
 from .event_writer import EventWriter, wake
@@ -35,6 +34,9 @@ from .remote_stops import RemoteStops
 from .replay import Replay
 from .run_context import RunContext
 from .stop_reason import StopReason
+
+if TYPE_CHECKING:
+    from dragoman.workspace import Folder
 
 log = Logger("run")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -15,7 +15,9 @@ from dragoman.core.model import Message
 from dragoman.core.peer import Context
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import Input, Store
-from dragoman.workspace import Workspaces
+
+if TYPE_CHECKING:
+    from dragoman.workspace import Workspaces
 
 
 class ReceivingRun(Protocol):

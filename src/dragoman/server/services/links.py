@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
@@ -29,6 +29,7 @@ from ..agent_names import slug
 from .factories import LINGER, NoAgent
 
 if TYPE_CHECKING:
+    from dragoman.gateway.arrivals.dial_ins import DialIns
     from dragoman.gateway.arrivals.linked_agents import LinkedAgents
     from dragoman.gateway.registry import Mounted, Registry
     from dragoman.store import Store
@@ -220,3 +221,16 @@ def link_service(
     """Returns the service, unless the settings disable it. Without keys in the store, nobody can
     dial in, and there is nothing at its path."""
     return LinkService(app, shared, store, registry) if shared.settings.xiaoyi.enabled else None
+
+
+def stand_ins(app: App, registry: Registry) -> Callable[[], DialIns]:
+    """Returns what serves agents that only other processes can be linked to, since they are in
+    channels that this one has not joined."""
+
+    @cache
+    def made() -> DialIns:
+        from dragoman.gateway.arrivals.dial_ins import DialIns
+
+        return DialIns(app, app.agent_at, registry, offline=0.0)
+
+    return made

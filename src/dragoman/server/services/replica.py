@@ -121,7 +121,7 @@ class ReplicaService(Service):
             round((after - before) / seconds, 1)
             for after, before in zip(totals, self._totals, strict=True)
         ]
-        # Whoever asks between two reports must not shorten the time over which the next one counts.
+        # A question between two reports must not shorten the time over which the next one counts.
         if seconds >= RENEWED / 2:
             self._totals, self._since = totals, now
         return replace(

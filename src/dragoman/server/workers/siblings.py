@@ -24,9 +24,10 @@ class Siblings(Service):
 
     name = "workers"
 
-    def __init__(self, worker: WorkerProcess, own: Callable[[], Awaitable[bytes]]) -> None:
-        """`own` returns the figures of this worker."""
-        self._folder, self._own = Path(worker.folder), own
+    def __init__(self, worker: WorkerProcess) -> None:
+        self.own: dict[str, Callable[[], Awaitable[bytes]]] = {}
+        """Returns the figures of this worker, by their kinds."""
+        self._folder = Path(worker.folder)
         self._path = self._folder / f"{worker.number}-{os.getpid()}{SUFFIX}"
         self._server: asyncio.Server | None = None
 
@@ -40,24 +41,28 @@ class Siblings(Service):
             self._server.close()
         self._path.unlink(missing_ok=True)
 
-    async def figures(self) -> list[bytes]:
-        """Returns the figures of the other workers. One that does not answer is left out."""
+    async def figures(self, kind: str) -> list[bytes]:
+        """Returns the figures of a kind of the other workers. One that does not answer is left
+        out."""
         others = [each for each in self._folder.glob(f"*{SUFFIX}") if each != self._path]
-        found = await asyncio.gather(*map(_asked, others))
+        found = await asyncio.gather(*(_asked(each, kind) for each in others))
         return [each for each in found if each]
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            writer.write(await self._own())
-            await writer.drain()
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            kind = (await reader.readuntil(b"\n")).decode().rstrip("\n")
+            if kind in self.own:
+                writer.write(await self.own[kind]())
+                await writer.drain()
         writer.close()
 
 
-async def _asked(path: Path) -> bytes:
+async def _asked(path: Path, kind: str) -> bytes:
     try:
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
+                writer.write(f"{kind}\n".encode())
                 return await _whole(reader)
             finally:
                 writer.close()

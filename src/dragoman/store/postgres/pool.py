@@ -54,6 +54,7 @@ LOST = (
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,  # the server became a standby
+    asyncpg.TargetServerAttributeNotMatched,  # all servers are standbys, for now
 )
 """The connection is lost, or leads to a server that cannot write."""
 BUSY = (
