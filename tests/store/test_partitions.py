@@ -25,6 +25,11 @@ async def test_divided_tables_serve_old_tasks_and_new_ones(tmp_path: Path) -> No
     (statements,) = blocks(DOCS / "guide" / "scaling.md", "sql")
     connection = await asyncpg.connect(server_url())
     try:
+        await connection.execute(
+            f"UPDATE {schema}.task SET task_id = 'zz-chosen', context_id = 'zz-chosen' "
+            "WHERE task_id = $1",
+            task_id_of(9, TASKS, UNTIL),
+        )
         await connection.execute(statements.text.replace("dragoman.", f"{schema}."))
         parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = $1::regclass"
         for table in ("task", "piece"):
@@ -42,6 +47,8 @@ async def test_divided_tables_serve_old_tasks_and_new_ones(tmp_path: Path) -> No
     try:
         _, old = await store.load(OWNER, task_id_of(5, TASKS, UNTIL))
         assert old.state is State.COMPLETED
+        row, _ = await store.load(OWNER, "zz-chosen")
+        assert row.state is State.COMPLETED
         listed = await store.find(OWNER, Filter(), 3)
         assert listed.total == TASKS + 2
         assert {streamed.id, brief.id} < {task.id for task in listed.tasks}
