@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+from typing import Any
 
 import httpcore2
 import pytest
@@ -54,6 +55,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return len(LONG) + (item.path not in slow)
 
     items.sort(key=place)
+
+
+TOGETHER = ("tests/interop/client/",)
+"""Folders whose files share servers that take long to start: one worker runs all of a folder."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives a worker one file after another, or one of these folders."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folders = [folder for folder in TOGETHER if nodeid.startswith(folder)]
+            return folders[0] if folders else str(super()._split_scope(nodeid))
+
+    return Files(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""`python -m MODULE`, forked from a process that has imported our modules already.
+"""Processes of ours, forked from one that has imported our modules already.
 
 A start costs half a second of work, nearly all of it imports, and the tests start hundreds of
 processes. `make test` forks them, `make test-full` starts them as users do (`tests/conftest.py`).
@@ -38,7 +38,8 @@ MOST_FILES = 256
 """More than the process that forks has open."""
 AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "MALLOC_", "SSL_", "GRPC_")
 """How the names of variables begin that a process reads when it starts. `PYTHONPATH` aside, where
-one of these differs a new process is needed."""
+one of these is set to something else a new process is needed."""
+ENVIRON = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 LOADED = (
     "dragoman.cli",
     "dragoman.client",
@@ -48,6 +49,8 @@ LOADED = (
 )
 """Packages whose modules are imported beforehand, and all that those import. gRPC and the packages
 of chats are not: they do not expect a fork."""
+LATER = {"mcp": ("mcp.server.mcpserver", "dragoman.mcp.stdio")}
+"""Modules that are imported before the first process whose command has that word."""
 _start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -84,8 +87,10 @@ def _execute_child(
     pipes, options = rest[:6], rest[6:]
     plain = executable is None and preexec_fn is None and close_fds and not pass_fds and not shell
     environ = dict(os.environ if env is None else env)
-    # Of the rest: no other user, umask, session or process group.
-    if not (plain and options == (True, None, None, None, -1, False, -1) and _can(args, environ)):
+    new_session = bool(options[5])
+    # Of the rest: no other user, umask or process group.
+    usual = options[:5] == (True, None, None, None, -1) and options[6:] == (-1,)
+    if not (plain and usual and _can(args, environ)):
         _start(
             *(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo),
             *(creationflags, shell, *rest),
@@ -99,25 +104,25 @@ def _execute_child(
         os.fsdecode(cwd or os.getcwd()),
         environ,
         [stdin, stdout, stderr],
+        new_session,
     )
     self._child_created = True
     self._close_pipe_fds(*pipes)
 
 
 def _can(args: Any, environ: Mapping[str, str]) -> bool:
-    if not isinstance(args, list | tuple) or list(args[:2]) != [sys.executable, "-m"]:
+    if not isinstance(args, list | tuple) or len(args) < 2 or args[0] != sys.executable:
         return False
-    package = str(args[2]).partition(".")[0]
-    ours = package == "dragoman" or (TESTS / package).is_dir()
-    return ours and _at_start(environ) == _at_start(os.environ)
-
-
-def _at_start(environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
+    if args[1] == "-m":
+        package = str(args[2]).partition(".")[0]
+        ours = package == "dragoman" or (TESTS / package).is_dir()
+    else:
+        ours = TESTS in Path(args[1]).parents
+    return ours and all(
+        ENVIRON.get(name) == value
         for name, value in environ.items()
         if name.startswith(AT_START) and name != "PYTHONPATH"
-    }
+    )
 
 
 class _Template:
@@ -126,19 +131,26 @@ class _Template:
     def __init__(self) -> None:
         self._ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(its.fileno())],
-                env=environ,
+                env=ENVIRON,
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
             )
         atexit.register(self._end)
 
-    def fork(self, args: list[str], cwd: str, environ: dict[str, str], files: list[int]) -> int:
+    def fork(
+        self,
+        args: list[str],
+        cwd: str,
+        environ: dict[str, str],
+        files: list[int],
+        new_session: bool,
+    ) -> int:
         """Starts a process and returns its id."""
-        request = json.dumps({"args": args, "cwd": cwd, "environ": environ}).encode()
+        words = {"args": args, "cwd": cwd, "environ": environ, "new_session": new_session}
+        request = json.dumps(words).encode()
         with self._lock:
             _adopt(True)
             try:
@@ -165,30 +177,37 @@ def _serve(ours: socket.socket) -> dict[str, Any] | None:
         request, files, _, _ = socket.recv_fds(ours, MOST, 3)
         if not request:
             return None
+        wanted: dict[str, Any] = json.loads(request)
+        for word, modules in LATER.items():
+            if any(word in each for each in wanted["args"][1:4]):
+                for module in modules:
+                    importlib.import_module(module)
         said, saying = os.pipe()
         adopted, adopting = os.pipe()
         middle = os.fork()
         if not middle:
-            new = os.fork()
-            if new:
-                os.write(saying, str(new).encode())
+            if os.fork():
                 os._exit(0)
+            if wanted.pop("new_session"):
+                os.setsid()
+            os.write(saying, str(os.getpid()).encode())
             os.close(adopting)
             os.read(adopted, 1)  # ends when the worker is the parent
             for number, file in enumerate(files):
                 os.dup2(file, number)
-            return dict(json.loads(request))
+            return wanted
         os.close(saying)
         os.close(adopted)
+        pid = os.read(said, 100)
         os.waitpid(middle, 0)
         os.close(adopting)
-        ours.send(os.read(said, 100))
+        ours.send(pid)
         for file in (said, *files):
             os.close(file)
 
 
 def _become(args: list[str], cwd: str, environ: dict[str, str]) -> None:
-    """Makes this process what `python -m MODULE` would be, and runs the module."""
+    """Makes this process what its arguments would have started, and runs the module or script."""
     os.closerange(3, MOST_FILES)
     os.chdir(cwd)
     os.environ.clear()
@@ -207,10 +226,16 @@ def _become(args: list[str], cwd: str, environ: dict[str, str]) -> None:
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.path[:0] = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.orig_argv = args
-    sys.argv = ["-m", *args[3:]]
-    runpy.run_module(args[2], run_name="__main__", alter_sys=True)
+    sys.argv = args[1:]
+    if args[1] == "-m":
+        sys.path.insert(0, cwd)
+        del sys.argv[1]
+        runpy.run_module(args[2], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(args[1]))
+        runpy.run_path(args[1], run_name="__main__")
 
 
 def _main() -> None:

@@ -127,18 +127,30 @@ def test_a_server_of_several_agents_imports_no_client(tmp_path: Path) -> None:
     assert needless(loaded, OF_SERVERS) == {}
 
 
-@pytest.mark.parametrize("command", ["send", "tasks list", "card"])
-def test_a_command_imports_no_server(server: Served, tmp_path: Path, command: str) -> None:
-    words = [*command.split(), server.url, *(["hello"] if command == "send" else ["--json"])]
+def imported_by(*words: str, cwd: Path) -> set[str]:
+    """Returns the modules that a command imports. `-X` has a process of its own started."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "dragoman", *words],
-        cwd=tmp_path,
+        cwd=cwd,
         env=ENVIRON,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+@pytest.mark.parametrize("command", ["send", "tasks list", "card"])
+def test_a_command_imports_no_server(server: Served, tmp_path: Path, command: str) -> None:
+    words = [*command.split(), server.url, *(["hello"] if command == "send" else ["--json"])]
+    loaded = imported_by(*words, cwd=tmp_path)
     assert "dragoman.client.connect" in loaded
     assert needless(loaded, OF_CALLERS) == {}
+
+
+def test_help_about_a_server_imports_none(tmp_path: Path) -> None:
+    loaded = imported_by("serve", "--help", cwd=tmp_path)
+    assert "dragoman.cli.serve.server_flags" in loaded
+    needed = {"rich": "the help itself", "importlib.metadata": "rich"}
+    assert needless(loaded, OF_CALLERS | {"msgspec": "serving agents"}).keys() <= needed.keys()

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from dragoman import settings as config
-from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
-from dragoman.net.http.mount_point import AGENTS
-from dragoman.server.agent_loader import folder_in, load_agents
-from dragoman.server.agent_names import by_name
-from dragoman.server.serve import run, shown
 
 from ..terminal_style import bold, cyan, say
 from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
+
+if TYPE_CHECKING:
+    from dragoman.agent import Agent
 
 
 def serve(
@@ -92,6 +89,12 @@ def serve(
 
     Flags beat `DRAGOMAN_SERVER_<KEY>` variables, which beat dragoman.toml.
     """
+    # `--help` needs none of this.
+    from dragoman import settings as config
+    from dragoman.server.agent_loader import folder_in, load_agents
+    from dragoman.server.agent_names import by_name
+    from dragoman.server.serve import run, shown
+
     flags = {
         "host": host,
         "port": port,
@@ -132,6 +135,8 @@ def serve(
 
 def announce(agents: Mapping[str, Agent], url: str, store: str) -> None:
     """Prints what is served at which address."""
+    from dragoman.net.http.mount_point import AGENTS
+
     for name, agent in agents.items():
         where = url if len(agents) == 1 else f"{url}{AGENTS}/{name}"
         say(f"{bold(agent.name)} listens at {cyan(f'{where}/')}  (all of A2A, and IAT)")
