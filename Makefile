@@ -19,9 +19,9 @@ FULL_AT_MOST := 6h
 export PYTHONDONTWRITEBYTECODE :=
 # What is set up and checked before the tests does not wait for one another.
 MAKEFLAGS += -j4
-# Proxies for the tests of deploy/, a clock that jumps, and a chat server. RUNLEVEL=1 keeps them from
-# being started.
-DEBIAN := nginx-light haproxy libfaketime ngircd pgbouncer postgresql
+# Proxies for the tests of deploy/, a clock that jumps, a chat server, and the bench's load of gets.
+# RUNLEVEL=1 keeps them from being started.
+DEBIAN := nginx-light haproxy libfaketime ngircd pgbouncer postgresql wrk
 .PHONY: help setup demo test test-quick test-full check fmt bench proto docs pictures debian clean
 
 help: ## List the targets
@@ -93,7 +93,7 @@ docs: $(DOCS_READY) ## Build the site from docs/, with a search and an API refer
 pictures: $(READY) ## Record the terminal pictures of the docs anew
 	@$(BIN)/python docs/pictures.py
 
-debian: ## Install what the tests use of Debian's, if this machine lets us
+debian: ## Install what the tests and the bench use of Debian's, if this machine lets us
 	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \
 	{ [ "$$(id -u)" = 0 ] && apt-get update -q && RUNLEVEL=1 apt-get install -y -q --no-install-recommends $(DEBIAN); } >/dev/null 2>&1 || \
 	echo "make: not all of $(DEBIAN) could be installed; the tests that need one say so and are skipped"
@@ -112,5 +112,5 @@ clean: ## Remove everything the targets made
 	@PYTHONPATH=tests $(BIN)/python -m interop.peers --all
 	@touch $@
 
-bench: $(READY) ## Measure ours beside the others (ARGS="--quick" for a short look)
+bench: $(READY) debian ## Measure ours beside the others (ARGS="--quick" for a short look)
 	@$(BIN)/python -m bench $(ARGS)

@@ -90,7 +90,7 @@ def plan(chosen: list[Scenario], subjects: list[Subject], repetitions: int) -> l
         for repetition in range(repetitions)
         for scenario in chosen
         for subject in _rotated(subjects, repetition)
-        if subject.name in scenario.subjects
+        if subject.name in scenario.subjects and repetition < scenario.rounds
     ]
 
 

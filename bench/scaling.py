@@ -215,6 +215,7 @@ SCENARIOS = (
         (OURS,),
         store="postgres",
         unit="delivery",
+        rounds=2,
     ),
     *(
         Scenario(
@@ -224,6 +225,7 @@ SCENARIOS = (
             (OURS,),
             store=store,
             unit="event",
+            rounds=3,
         )
         for bell, title, store in (
             ("postgres", "PostgreSQL", "postgres"),

@@ -24,3 +24,5 @@ class Scenario:
     clients: Literal["", "send", "stream"] = ""
     # Whether the server shares all cores with the load, because it has several processes.
     spread: bool = False
+    # The most rounds in which it is run; what takes long or varies little needs no more.
+    rounds: int = 99

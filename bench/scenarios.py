@@ -350,6 +350,7 @@ SCENARIOS = {
                 (OURS, WORKERS),
                 store=store,
                 spread=True,
+                rounds=3,
             )
             for store in ("sqlite", "postgres")
             for name, title, run in (
