@@ -15,7 +15,6 @@ from dragoman.net.http.cors import CrossOrigin
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
-from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log
 from dragoman.observability.watchdog import Watchdog
@@ -27,7 +26,7 @@ from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 from .agent_list import AgentList
-from .agent_mount import AgentMount, Shared
+from .agent_mount import AgentMount, Shared, audit_log_at
 from .agent_names import slug
 from .agent_router import AgentRouter
 from .card_signer import card_signer
@@ -112,7 +111,7 @@ class App(AgentRouter):
             hosts=hosts or AllowedHosts(settings.server, origins=settings.cors.origins),
             trusts=proxies.trusts if proxies is not None else None,
             policies=policies_of(settings.policy, policy),
-            audit=AuditLog(settings.server.audit) if settings.server.audit else None,
+            audit=audit_log_at(settings.server.audit),
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
