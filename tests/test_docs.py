@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import codeop
 import importlib.util
 import inspect
 import io
@@ -99,6 +100,23 @@ async def test_every_python_block_runs(
     for block in blocks(page, "python"):
         if block.run:
             await perform(block, space, tmp_path)
+
+
+def test_every_block_can_be_pasted_into_python_m_asyncio() -> None:
+    """There an empty line ends what is indented, until Python 3.13 at least; and it must."""
+    for block in run_blocks():
+        if block.file:
+            continue
+        compiled = codeop.CommandCompiler()
+        compiled.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        typed: list[str] = []
+        for number, line in enumerate([*block.text.splitlines(), ""], block.line + 1):
+            typed.append(line)
+            try:
+                if compiled("\n".join(typed)) is not None:
+                    typed.clear()
+            except SyntaxError as error:
+                pytest.fail(f"{name(block.page)}:{number}: {error.msg}")
 
 
 def posted(words: list[str]) -> tuple[str, dict[str, str], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import packages
 from counts import FULL
 from pages import ROOT
 
+README_INSTALL = "pip install '.[all]'"
 LIMIT = 300
 """Seconds after which a command hangs."""
 # What would lead a command of the empty environment back to this one.
@@ -27,7 +28,7 @@ ENVIRON = {
     if not name.startswith(("DRAGOMAN_", "PYTHON", "VIRTUAL_ENV"))
 }
 OWN = sys.executable
-SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("src", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def extras() -> list[str]:
@@ -73,8 +74,16 @@ def kinds() -> list[Kind]:
     ]
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel of this tree, built from a copy so that the build leaves nothing behind."""
+@dataclass(frozen=True)
+class Built:
+    """What is installed: a tree, or the wheel of it."""
+
+    tree: Path
+    wheel: Path
+
+
+def build(folder: Path) -> Built:
+    """This tree, copied so that the build leaves nothing behind, and its wheel."""
     copy = folder / "tree"
     copy.mkdir()
     for name in SOURCES:
@@ -86,7 +95,7 @@ def build_wheel(folder: Path) -> Path:
     pip = [OWN, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
     _do([*pip, "-w", str(folder), str(copy)])
     (wheel,) = folder.glob("*.whl")
-    return wheel
+    return Built(copy, wheel)
 
 
 @dataclass(frozen=True)
@@ -120,10 +129,14 @@ class Environment:
         return ENVIRON | {
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.folder),  # where logins would be kept
+            # What a person would wait for, and does not need.
+            "PIP_QUIET": "1",
+            "PIP_NO_COMPILE": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
 
     @contextmanager
-    def _started(self, *words: str, cwd: Path, **environ: str) -> Iterator[_Started]:
+    def started(self, *words: str, cwd: Path, **environ: str) -> Iterator[Started]:
         """A command that serves, once it has said where; stopped at the end."""
         with (cwd / "stderr.log").open("a+") as log:
             process = subprocess.Popen(
@@ -140,7 +153,7 @@ class Environment:
                 found = re.search(r"http://[^\s/]+", line)
                 log.seek(0)
                 assert found, line + log.read()
-                yield _Started(process, found[0])
+                yield Started(process, found[0])
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=LIMIT)
@@ -148,7 +161,7 @@ class Environment:
     @contextmanager
     def serving(self, file: str, cwd: Path) -> Iterator[str]:
         """`dragoman serve FILE` on a free port; its address."""
-        with self._started("serve", file, "--port", "0", "--allow-private", cwd=cwd) as started:
+        with self.started("serve", file, "--port", "0", "--allow-private", cwd=cwd) as started:
             yield started.address
 
     @contextmanager
@@ -157,12 +170,14 @@ class Environment:
     ) -> Iterator[tuple[str, Callable[[], str]]]:
         """`dragoman listen` for `count` calls: its address, and what it had printed at its end."""
         words = ("listen", "--port", "0", "--count", str(count))
-        with self._started(*words, cwd=cwd, DRAGOMAN_HOOK_TOKEN=token) as started:
+        with self.started(*words, cwd=cwd, DRAGOMAN_HOOK_TOKEN=token) as started:
             yield started.address, lambda: started.process.communicate(timeout=LIMIT)[0]
 
 
 @dataclass(frozen=True)
-class _Started:
+class Started:
+    """A process that serves, and where."""
+
     process: subprocess.Popen[str]
     address: str
 
@@ -172,20 +187,29 @@ def kinds_for_commands() -> list[Kind]:
     return kinds() if FULL else [(OWN, "")]
 
 
-def new_environment(wheel: Path, folder: Path, python: str, extra: str) -> Environment:
-    """An empty environment with our wheel and what it asks for itself."""
+def new_environment(built: Built, folder: Path, python: str, extra: str) -> Environment:
+    """An empty environment with what we are and ask for ourselves: with all extras as the README
+    says, from the tree, and otherwise from the wheel."""
     _do([python, "-m", "venv", "--without-pip", str(folder)])
-    install(folder, f"{wheel}[{extra}]" if extra else str(wheel))
-    return Environment(folder, extra)
+    own = folder / "bin" / "pip"
+    own.write_text(f'#!/bin/sh\nexec {shlex.join(_installer(folder))} "$@"\n')
+    own.chmod(0o755)
+    made = Environment(folder, extra)
+    wanted = f"{built.wheel}[{extra}]" if extra else str(built.wheel)
+    command = README_INSTALL if extra == "all" else shlex.join(("pip", "install", wanted))
+    done = made.run("sh", "-ec", command, cwd=built.tree)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return made
 
 
-def install(folder: Path, *words: str) -> None:
-    """Installs into an environment, in `make test-full` as the pip of that environment does, only
-    sooner: it need not be made, nor anything compiled."""
+def _installer(folder: Path) -> list[str]:
+    """What `pip` is in that environment: in `make test-full` what its own would do, only sooner,
+    for it need not be made; otherwise uv, if it is there."""
     if FULL:
-        _do([*pip(folder), "install", "-q", "--disable-pip-version-check", "--no-compile", *words])
-    else:
-        packages.install(str(folder / "bin" / "python"), *words)
+        return pip(folder)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import packages; "
+    code += "packages.install(sys.argv[2], *sys.argv[4:])"  # the third is `install`
+    return [OWN, "-c", code, str(ROOT / "tests"), str(folder / "bin" / "python")]
 
 
 def pip(folder: Path) -> list[str]:

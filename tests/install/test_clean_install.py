@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import email
 import functools
 import json
+import re
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from counts import FULL
 from install.environments import (
     OWN,
+    Built,
     Environment,
     Kind,
-    build_wheel,
-    install,
+    build,
     kinds,
     kinds_for_commands,
     new_environment,
     pip,
 )
-from pages import READMES, blocks
+from install.reader import PORT, Reader
+from pages import DOCS, READMES, blocks
+from ports import own_port
 
 pytestmark = pytest.mark.slow
 BRINGS = {
@@ -55,12 +61,6 @@ for module in pkgutil.walk_packages(dragoman.__path__, "dragoman."):
 print(json.dumps(missing))
 """
 
-AWAITING = """
-import ast, asyncio, sys, types
-code = compile(sys.stdin.read(), "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-asyncio.run(types.FunctionType(code, {"__name__": "__main__"})())
-"""
-
 CALLS = """
 from dragoman import Agent, Turn
 
@@ -80,13 +80,19 @@ async def meet(turn: Turn) -> str:
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Environment]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="session")
+def environment(
+    built: Built, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Kind], Environment]:
     """One environment of each kind, made when it is asked for first."""
-    wheel = functools.cache(lambda: build_wheel(tmp_path_factory.mktemp("wheel")))
 
     @functools.cache
     def made(kind: Kind) -> Environment:
-        return new_environment(wheel(), tmp_path_factory.mktemp("empty") / "env", *kind)
+        return new_environment(built, tmp_path_factory.mktemp("empty") / "env", *kind)
 
     return made
 
@@ -134,31 +140,51 @@ def test_nothing_is_missing(
     assert set(missing.values()) <= allowed(empty.extra), missing
 
 
-def test_the_commands_of_the_readme_work(empty: Environment, served: str, tmp_path: Path) -> None:
-    asked = 0
-    for block in blocks(READMES[0], "sh"):
-        command = block.text.replace("http://127.0.0.1:8420", served)
-        if served not in command:
-            continue  # make, pip and serve: the tests did them
-        asked += 1
-        done = empty.run("sh", "-ec", command, cwd=tmp_path)
-        assert done.returncode == 0, f"{command}{done.stderr}"
-        assert "Hello, Ada!" in done.stdout
-        assert "Traceback" not in done.stderr
-    assert asked == 2
+def test_the_package_page_tells_all_it_should(built: Built) -> None:
+    """Links to files of the repository would lead nowhere there."""
+    with zipfile.ZipFile(built.wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        page = email.message_from_bytes(archive.read(name))
+    description = page.get_payload()
+    assert isinstance(description, str)
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?s)```.*?```|`[^`\n]*`", "", description))
+    assert [link for link in links if not re.match(r"https://|#", link)] == []
+    assert "![" not in description
+    assert "# Dragoman" in description
+    assert "Getting started" in description
+    assert page["Description-Content-Type"] == "text/markdown"
+    assert page["Author"] == "The Dragoman contributors"
+    assert page["License-Expression"] == "Apache-2.0"
+    assert page["Requires-Python"] == ">=3.11"
+    assert "Typing :: Typed" in (page.get_all("Classifier") or [])
+    assert {"all", "grpc", "mcp", "postgres"} <= {*(page.get_all("Provides-Extra") or [])}
 
 
-def test_the_python_of_the_readme_works(empty: Environment, tmp_path: Path) -> None:
-    """Typed into `python -m asyncio`, as the README says."""
-    typed = "\n\n".join(block.text for block in blocks(READMES[0], "python"))
-    minor = empty.run("python", "-c", "import sys; print(sys.version_info.minor)", cwd=tmp_path)
-    # From 3.13 on the REPL takes a decorator that comes through a pipe for a whole statement.
-    shell = ["-m", "asyncio"] if int(minor.stdout) < 13 else ["-c", AWAITING]
-    done = empty.run("python", *shell, cwd=tmp_path, stdin=f"{typed}\n\nprint('typed')\n")
-    assert done.returncode == 0, done.stderr
-    assert "Error" not in done.stderr
-    assert "Hello, Grace!" in done.stdout
-    assert "typed" in done.stdout
+def test_the_readme_does_what_it_says(empty: Environment, tmp_path: Path) -> None:
+    reader = Reader(empty, tmp_path, own_port())
+    reader.read(READMES[0])
+    told = [said for command, said in reader.said.items() if f":{PORT}" in command]
+    assert len(told) == 2, reader.said
+    assert all("Hello, Ada!" in said for said in told)
+    assert "Hello, Grace!" in reader.said["python"]
+
+
+@pytest.mark.parametrize("kind", kinds() if FULL else [(OWN, "all")], ids=named)
+def test_the_first_guide_does_what_it_says(
+    environment: Callable[[Kind], Environment], kind: Kind, tmp_path: Path
+) -> None:
+    """From the installation to a project of one's own, whose test passes."""
+    reader = Reader(environment(kind), tmp_path, own_port())
+    reader.read(DOCS / "guide" / "getting-started.md")
+    card, sent, streamed, older = (
+        said for command, said in reader.said.items() if command.startswith("curl ")
+    )
+    assert '"skills"' in card
+    assert "Hello, Ada!" in sent
+    assert [word in streamed for word in ("1 ", "5 ")] == [True, True]
+    assert "Hello, Ada!" in older
+    assert "1 passed" in reader.said["pytest"]
+    assert "dragoman serve agent.py --reload" in reader.said
 
 
 @pytest.mark.parametrize(
@@ -190,18 +216,6 @@ def test_a_login_that_cannot_be_is_refused_in_words(
     assert done.returncode != 0
     assert done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_new_project_answers_and_passes_its_test(empty: Environment, tmp_path: Path) -> None:
-    made = empty.run("dragoman", "new", "my-agent", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    folder = tmp_path / "my-agent"
-    install(empty.folder, "-e", f"{folder}[dev]")
-    done = empty.run("python", "-m", "pytest", "-q", cwd=folder)
-    assert done.returncode == 0, done.stdout
-    with empty.serving("agent.py", folder) as address:
-        done = empty.run("dragoman", "send", address, "hello", cwd=folder)
-        assert "HELLO" in done.stdout, done.stderr
 
 
 @pytest.fixture
