@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import codeop
-import importlib.util
 import inspect
 import io
 import json
@@ -15,7 +14,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx2
@@ -348,20 +346,23 @@ async def test_every_metric_is_told() -> None:
 # What comes from tables in the code.
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_generated_parts_are_up_to_date() -> None:
-    made = generator()
+    made = pages.docs_module("generate")
     for page in made.PARTS:
         text = (DOCS / page).read_text("utf-8")
         assert made.filled(page, text) == text, "run: .venv/bin/python docs/generate.py"
+
+
+@pytest.mark.parametrize(
+    ("picture", "page"), [("chat", "guide/cli.md"), ("doctor", "doctor.md")], ids=["chat", "doctor"]
+)
+def test_a_picture_shows_the_session_on_its_page(picture: str, page: str) -> None:
+    """Other tests compare the page with what the command prints; test_demo.py does it for the
+    demo."""
+    shown = pages.docs_module("pictures").words_of(picture)
+    text = (DOCS / page).read_text("utf-8")
+    assert f"pictures/{picture}.svg" in text
+    assert pages.squeezed(shown) in pages.squeezed(text), "run: make pictures"
 
 
 def test_the_state_diagram_is_the_state_table() -> None:
