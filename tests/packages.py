@@ -1,7 +1,6 @@
 """Installs Python packages with uv, which takes a tenth of pip's time, or else with pip.
 
-`python tests/packages.py -r requirements.lock` installs into the environment of that Python, and
-`--into PYTHON` as the first words into that of another one.
+`python tests/packages.py -r requirements.lock` installs into the environment of that Python.
 """
 
 from __future__ import annotations
@@ -62,8 +61,4 @@ def _settings() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--into", python, *words]:
-            install(python, *words)
-        case words:
-            install(sys.executable, *words)
+    install(sys.executable, *sys.argv[1:])

@@ -65,11 +65,8 @@ def test_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not FULL, reason="make test-full checks with the packages of others")
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_the_agent_of_the_sdk_is_typed(checker: str, tmp_path: Path) -> None:
-    (block,) = (
-        each
-        for each in blocks(DOCS / "guide" / "from-a2a-sdk.md", "python")
-        if ELSEWHERE.search(each.text)
-    )
-    (tmp_path / "desk_sdk.py").write_text(block.text, "utf-8")
+def test_the_agent_and_the_client_of_the_sdk_are_typed(checker: str, tmp_path: Path) -> None:
+    for block in blocks(DOCS / "guide" / "from-a2a-sdk.md", "python"):
+        if ELSEWHERE.search(block.text):
+            (tmp_path / block.file).write_text(block.text, "utf-8")
     assert typed_with(checker, tmp_path, A2A_SDK.start(A2A_SDK.ready())[0]) == ""

@@ -60,8 +60,12 @@ def _runs(path: Path) -> bool:
         return False
 
 
-def kinds() -> list[tuple[str, str]]:
-    """What is tried: a Python and an extra each."""
+Kind = tuple[str, str]
+"""A Python, and an extra or none."""
+
+
+def kinds() -> list[Kind]:
+    """What is tried."""
     if not FULL:
         return [(OWN, ""), (OWN, "all")]
     return [
@@ -70,8 +74,16 @@ def kinds() -> list[tuple[str, str]]:
     ]
 
 
-def copy_tree(folder: Path) -> Path:
-    """What a wheel is built from, copied so that the build leaves nothing behind."""
+@dataclass(frozen=True)
+class Built:
+    """What is installed: a tree, or the wheel of it."""
+
+    tree: Path
+    wheel: Path
+
+
+def build(folder: Path) -> Built:
+    """This tree, copied so that the build leaves nothing behind, and its wheel."""
     copy = folder / "tree"
     copy.mkdir()
     for name in SOURCES:
@@ -80,15 +92,10 @@ def copy_tree(folder: Path) -> Path:
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("*.egg-info"))
         else:
             shutil.copy(source, copy / name)
-    return copy
-
-
-def build_wheel(tree: Path) -> Path:
-    """The wheel of a tree, beside it."""
     pip = [OWN, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
-    _do([*pip, "-w", str(tree.parent), str(tree)])
-    (wheel,) = tree.parent.glob("*.whl")
-    return wheel
+    _do([*pip, "-w", str(folder), str(copy)])
+    (wheel,) = folder.glob("*.whl")
+    return Built(copy, wheel)
 
 
 @dataclass(frozen=True)
@@ -175,30 +182,34 @@ class Started:
     address: str
 
 
-def install(tree: Path, wheel: Path, folder: Path, python: str, extra: str) -> Environment:
+def kinds_for_commands() -> list[Kind]:
+    """Where the commands are tried: `make test` does it where the least is installed."""
+    return kinds() if FULL else [(OWN, "")]
+
+
+def new_environment(built: Built, folder: Path, python: str, extra: str) -> Environment:
     """An empty environment with what we are and ask for ourselves: with all extras as the README
     says, from the tree, and otherwise from the wheel."""
     _do([python, "-m", "venv", "--without-pip", str(folder)])
-    _add_pip(folder)
+    own = folder / "bin" / "pip"
+    own.write_text(f'#!/bin/sh\nexec {shlex.join(_installer(folder))} "$@"\n')
+    own.chmod(0o755)
     made = Environment(folder, extra)
-    wanted = f"{wheel}[{extra}]" if extra else str(wheel)
+    wanted = f"{built.wheel}[{extra}]" if extra else str(built.wheel)
     command = README_INSTALL if extra == "all" else shlex.join(("pip", "install", wanted))
-    done = made.run("sh", "-ec", command, cwd=tree)
+    done = made.run("sh", "-ec", command, cwd=built.tree)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return made
 
 
-def _add_pip(folder: Path) -> None:
-    """Adds a `pip` like that of the environment, only sooner: it need not be made. In `make test`
-    another program does what it installs."""
-    python = str(folder / "bin" / "python")
-    quick = [OWN, str(ROOT / "tests" / "packages.py"), "--into", python]
-    lines = ["#!/bin/sh", f'exec {shlex.join(pip(folder))} "$@"']
-    if not FULL:
-        lines.insert(1, f'[ "$1" = install ] && shift && exec {shlex.join(quick)} "$@"')
-    own = folder / "bin" / "pip"
-    own.write_text("\n".join(lines) + "\n")
-    own.chmod(0o755)
+def _installer(folder: Path) -> list[str]:
+    """What `pip` is in that environment: in `make test-full` what its own would do, only sooner,
+    for it need not be made; otherwise uv, if it is there."""
+    if FULL:
+        return pip(folder)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import packages; "
+    code += "packages.install(sys.argv[2], *sys.argv[4:])"  # the third is `install`
+    return [OWN, "-c", code, str(ROOT / "tests"), str(folder / "bin" / "python")]
 
 
 def pip(folder: Path) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import email
+import functools
 import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,13 @@ import pytest
 from counts import FULL
 from install.environments import (
     OWN,
+    Built,
     Environment,
-    build_wheel,
-    copy_tree,
-    install,
+    Kind,
+    build,
     kinds,
+    kinds_for_commands,
+    new_environment,
     pip,
 )
 from install.reader import PORT, Reader
@@ -78,69 +79,42 @@ async def meet(turn: Turn) -> str:
 """
 
 
-@dataclass(frozen=True)
-class Built:
-    """What is installed: a tree, or the wheel of it."""
-
-    tree: Path
-    wheel: Path
-
-
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    tree = copy_tree(tmp_path_factory.mktemp("built"))
-    return Built(tree, build_wheel(tree))
+    return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="session")
-def installed(
+def environment(
     built: Built, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[tuple[str, str]], Environment]:
-    """Environments by Python and extra, each made once."""
+) -> Callable[[Kind], Environment]:
+    """One environment of each kind, made when it is asked for first."""
 
-    @cache
-    def made(kind: tuple[str, str]) -> Environment:
-        folder = tmp_path_factory.mktemp("empty") / "env"
-        return install(built.tree, built.wheel, folder, *kind)
+    @functools.cache
+    def made(kind: Kind) -> Environment:
+        return new_environment(built, tmp_path_factory.mktemp("empty") / "env", *kind)
 
     return made
 
 
-def named(kind: tuple[str, str]) -> str:
+def named(kind: Kind) -> str:
     python, extra = kind
     return f"{'python' if python == OWN else Path(python).name}-{extra or 'alone'}"
 
 
-@pytest.fixture(scope="module", params=kinds(), ids=named)
+@pytest.fixture(scope="module", params=kinds_for_commands(), ids=named)
 def empty(
-    request: pytest.FixtureRequest, installed: Callable[[tuple[str, str]], Environment]
+    request: pytest.FixtureRequest, environment: Callable[[Kind], Environment]
 ) -> Environment:
-    """Every environment that is tried."""
-    return installed(request.param)
-
-
-@pytest.fixture(scope="module", params=kinds() if FULL else [(OWN, "")], ids=named)
-def bare(
-    request: pytest.FixtureRequest, installed: Callable[[tuple[str, str]], Environment]
-) -> Environment:
-    """For what no extra changes: in `make test` only the environment without one."""
-    return installed(request.param)
-
-
-@pytest.fixture(scope="module", params=kinds() if FULL else [(OWN, "all")], ids=named)
-def complete(
-    request: pytest.FixtureRequest, installed: Callable[[tuple[str, str]], Environment]
-) -> Environment:
-    """For pages that begin with `pip install '.[all]'`; in `make test-full` also without it."""
-    return installed(request.param)
+    return environment(request.param)
 
 
 @pytest.fixture(scope="module")
-def served(bare: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(empty: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The README's agent, served as the README says."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "hello.py").write_text(blocks(READMES[0], "python")[0].text, "utf-8")
-    with bare.serving("hello.py", folder) as address:
+    with empty.serving("hello.py", folder) as address:
         yield address
 
 
@@ -152,8 +126,12 @@ def allowed(extra: str) -> set[str]:
     return missing
 
 
-def test_nothing_is_missing(empty: Environment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", kinds(), ids=named)
+def test_nothing_is_missing(
+    environment: Callable[[Kind], Environment], kind: Kind, tmp_path: Path
+) -> None:
     """Every module can be imported, but for those of an extra that was not asked for."""
+    empty = environment(kind)
     checked = empty.run(*pip(empty.folder), "check", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     done = empty.run("python", "-c", EVERY_MODULE, cwd=tmp_path)
@@ -175,18 +153,15 @@ def test_the_package_page_tells_all_it_should(built: Built) -> None:
     assert "# Dragoman" in description
     assert "Getting started" in description
     assert page["Description-Content-Type"] == "text/markdown"
-    assert (page["Author"], page["License-Expression"]) == (
-        "The Dragoman contributors",
-        "Apache-2.0",
-    )
+    assert page["Author"] == "The Dragoman contributors"
+    assert page["License-Expression"] == "Apache-2.0"
     assert page["Requires-Python"] == ">=3.11"
-    classifiers = page.get_all("Classifier") or []
-    assert "Typing :: Typed" in classifiers
+    assert "Typing :: Typed" in (page.get_all("Classifier") or [])
     assert {"all", "grpc", "mcp", "postgres"} <= {*(page.get_all("Provides-Extra") or [])}
 
 
-def test_the_readme_does_what_it_says(bare: Environment, tmp_path: Path) -> None:
-    reader = Reader(bare, tmp_path, own_port())
+def test_the_readme_does_what_it_says(empty: Environment, tmp_path: Path) -> None:
+    reader = Reader(empty, tmp_path, own_port())
     reader.read(READMES[0])
     told = [said for command, said in reader.said.items() if f":{PORT}" in command]
     assert len(told) == 2, reader.said
@@ -194,9 +169,12 @@ def test_the_readme_does_what_it_says(bare: Environment, tmp_path: Path) -> None
     assert "Hello, Grace!" in reader.said["python"]
 
 
-def test_the_first_guide_does_what_it_says(complete: Environment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", kinds() if FULL else [(OWN, "all")], ids=named)
+def test_the_first_guide_does_what_it_says(
+    environment: Callable[[Kind], Environment], kind: Kind, tmp_path: Path
+) -> None:
     """From the installation to a project of one's own, whose test passes."""
-    reader = Reader(complete, tmp_path, own_port())
+    reader = Reader(environment(kind), tmp_path, own_port())
     reader.read(DOCS / "guide" / "getting-started.md")
     card, sent, streamed, older = (
         said for command, said in reader.said.items() if command.startswith("curl ")
@@ -222,50 +200,50 @@ def test_the_first_guide_does_what_it_says(complete: Environment, tmp_path: Path
     ids=lambda value: value.split()[0] if " URL" in value else "",
 )
 def test_every_command_that_calls_an_agent_works(
-    bare: Environment, served: str, tmp_path: Path, command: str, stdin: str, shown: str
+    empty: Environment, served: str, tmp_path: Path, command: str, stdin: str, shown: str
 ) -> None:
     words = command.replace("URL", served).split()
-    done = bare.run("dragoman", *words, cwd=tmp_path, stdin=stdin)
+    done = empty.run("dragoman", *words, cwd=tmp_path, stdin=stdin)
     assert done.returncode == 0, done.stdout + done.stderr
     assert shown in done.stdout
     assert "Traceback" not in done.stderr
 
 
 def test_a_login_that_cannot_be_is_refused_in_words(
-    bare: Environment, served: str, tmp_path: Path
+    empty: Environment, served: str, tmp_path: Path
 ) -> None:
-    done = bare.run("dragoman", "login", served, cwd=tmp_path)
+    done = empty.run("dragoman", "login", served, cwd=tmp_path)
     assert done.returncode != 0
     assert done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.fixture
-def boss(bare: Environment, tmp_path: Path) -> Iterator[str]:
+def boss(empty: Environment, tmp_path: Path) -> Iterator[str]:
     """An agent that asks other agents, and its caller."""
     folder = tmp_path / "boss"
     folder.mkdir()
     (folder / "boss.py").write_text(CALLS)
-    with bare.serving("boss.py", folder) as address:
+    with empty.serving("boss.py", folder) as address:
         yield address
 
 
 def test_a_skill_calls_another_agent(
-    bare: Environment, served: str, boss: str, tmp_path: Path
+    empty: Environment, served: str, boss: str, tmp_path: Path
 ) -> None:
-    done = bare.run("dragoman", "send", boss, served, cwd=tmp_path)
+    done = empty.run("dragoman", "send", boss, served, cwd=tmp_path)
     assert "They said: Hello, Ada!" in done.stdout, done.stderr
 
 
-def test_a_webhook_arrives(bare: Environment, boss: str, tmp_path: Path) -> None:
+def test_a_webhook_arrives(empty: Environment, boss: str, tmp_path: Path) -> None:
     def dragoman(*words: str, code: int = 0) -> str:
-        done = bare.run("dragoman", *words, cwd=tmp_path, DRAGOMAN_HOOK_TOKEN=TOKEN)
+        done = empty.run("dragoman", *words, cwd=tmp_path, DRAGOMAN_HOOK_TOKEN=TOKEN)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout.strip()
 
     task = dragoman("send", boss, "--skill", "meet", "--no-wait", "hello")
     dragoman("tasks", "watch", boss, task, code=ASKS)
-    with bare.listening(tmp_path, count=1, token=TOKEN) as (receiver, output):
+    with empty.listening(tmp_path, count=1, token=TOKEN) as (receiver, output):
         dragoman("hooks", "set", boss, task, receiver)
         dragoman("send", boss, "Ada", "--task", task)
         assert task in output()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +63,28 @@ async def test_ours(tmp_path: Path) -> None:
     file.write_text(FILES["desk.py"])
     async with served(load_agent(str(file))) as url, connect(url) as agent:
         await talk(agent)
+
+
+def ask(url: str, folder: Path) -> str:
+    """What the SDK's client of the guide prints."""
+    (folder / "ask_sdk.py").write_text(FILES["ask_sdk.py"])
+    done = subprocess.run(
+        [*A2A_SDK.start(A2A_SDK.ready()), str(folder / "ask_sdk.py"), url],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+async def test_the_client_of_the_sdk_and_our_agent(tmp_path: Path) -> None:
+    file = tmp_path / "desk.py"
+    file.write_text(FILES["desk.py"])
+    async with served(load_agent(str(file))) as url:
+        assert await asyncio.to_thread(ask, url, tmp_path) == "Three days in Kyoto"
+
+
+def test_the_client_and_the_agent_of_the_sdk(sdk_agent: str, tmp_path: Path) -> None:
+    assert ask(sdk_agent, tmp_path) == "Three days in Kyoto"
