@@ -107,7 +107,7 @@ class PooledMachine(Machine):
 
 
 PooledMachine.TestCase.settings = settings(
-    max_examples=50,
+    max_examples=20,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
