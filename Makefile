@@ -22,7 +22,7 @@ MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, a clock that jumps, a chat server, and the bench's load of gets.
 # RUNLEVEL=1 keeps them from being started.
 DEBIAN := nginx-light haproxy libfaketime ngircd pgbouncer postgresql wrk
-.PHONY: help setup demo test test-quick test-full check fmt bench proto docs debian clean
+.PHONY: help setup demo test test-quick test-full check fmt bench proto docs pictures debian clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -89,6 +89,9 @@ $(DOCS_READY): docs/requirements.lock $(READY)
 
 docs: $(DOCS_READY) ## Build the site from docs/, with a search and an API reference, in build/docs/html
 	@$(BIN)/python docs/site_builder.py build/docs
+
+pictures: $(READY) ## Record the terminal pictures of the docs anew
+	@$(BIN)/python docs/pictures.py
 
 debian: ## Install what the tests and the bench use of Debian's, if this machine lets us
 	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \

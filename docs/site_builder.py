@@ -83,6 +83,7 @@ def copy_pages(folder: Path) -> None:
         there = folder / page.relative_to(DOCS)
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_text(_linked(page), "utf-8")
+    shutil.copytree(DOCS / "pictures", folder / "pictures")
 
 
 def _linked(page: Path) -> str:
@@ -91,7 +92,7 @@ def _linked(page: Path) -> str:
         if not target or re.match(r"[a-z]+:", target):
             return found[0]
         path = (page.parent / target).resolve()
-        inside = path.is_relative_to(DOCS) and path.suffix == ".md"
+        inside = path.is_relative_to(DOCS) and path.suffix in (".md", ".svg")
         return found[0] if inside else f"{found[1]} (`{path.relative_to(ROOT).as_posix()}`)"
 
     return re.sub(r"\[([^]]*)\]\(([^)\s]+)\)", link, page.read_text("utf-8"))

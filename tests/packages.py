@@ -1,6 +1,7 @@
 """Installs Python packages with uv, which takes a tenth of pip's time, or else with pip.
 
-`python tests/packages.py -r requirements.lock` installs into the environment of that Python.
+`python tests/packages.py -r requirements.lock` installs into the environment of that Python, and
+`--into PYTHON` as the first words into that of another one.
 """
 
 from __future__ import annotations
@@ -61,4 +62,8 @@ def _settings() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    install(sys.executable, *sys.argv[1:])
+    match sys.argv[1:]:
+        case ["--into", python, *words]:
+            install(python, *words)
+        case words:
+            install(sys.executable, *words)

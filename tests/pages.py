@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
@@ -15,6 +17,22 @@ DOCS = ROOT / "docs"
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")))
 NOT_RUN = "<!-- not run:"
 """Stands above a Python block that is only shown, and says why."""
+
+
+def docs_module(stem: str) -> ModuleType:
+    """A script of `docs/`, imported."""
+    spec = importlib.util.spec_from_file_location(f"docs_{stem}", DOCS / f"{stem}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def squeezed(text: str) -> str:
+    """The words of a session: what differs each time is left out, and so are breaks of lines."""
+    text = re.sub(r"\b(task|T-|IAT_SECRET=)[ \da-f-]+", r"\1", text)
+    return re.sub(r"[\s\d.]+", "", text)
 
 
 class Block(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib.util
+import codeop
 import inspect
 import io
 import json
@@ -14,7 +14,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx2
@@ -99,6 +98,23 @@ async def test_every_python_block_runs(
     for block in blocks(page, "python"):
         if block.run:
             await perform(block, space, tmp_path)
+
+
+def test_every_block_can_be_pasted_into_python_m_asyncio() -> None:
+    """There an empty line ends what is indented, until Python 3.13 at least; and it must."""
+    for block in run_blocks():
+        if block.file:
+            continue
+        compiled = codeop.CommandCompiler()
+        compiled.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        typed: list[str] = []
+        for number, line in enumerate([*block.text.splitlines(), ""], block.line + 1):
+            typed.append(line)
+            try:
+                if compiled("\n".join(typed)) is not None:
+                    typed.clear()
+            except SyntaxError as error:
+                pytest.fail(f"{name(block.page)}:{number}: {error.msg}")
 
 
 def posted(words: list[str]) -> tuple[str, dict[str, str], str]:
@@ -330,20 +346,23 @@ async def test_every_metric_is_told() -> None:
 # What comes from tables in the code.
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_generated_parts_are_up_to_date() -> None:
-    made = generator()
+    made = pages.docs_module("generate")
     for page in made.PARTS:
         text = (DOCS / page).read_text("utf-8")
         assert made.filled(page, text) == text, "run: .venv/bin/python docs/generate.py"
+
+
+@pytest.mark.parametrize(
+    ("picture", "page"), [("chat", "guide/cli.md"), ("doctor", "doctor.md")], ids=["chat", "doctor"]
+)
+def test_a_picture_shows_the_session_on_its_page(picture: str, page: str) -> None:
+    """Other tests compare the page with what the command prints; test_demo.py does it for the
+    demo."""
+    shown = pages.docs_module("pictures").words_of(picture)
+    text = (DOCS / page).read_text("utf-8")
+    assert f"pictures/{picture}.svg" in text
+    assert pages.squeezed(shown) in pages.squeezed(text), "run: make pictures"
 
 
 def test_the_state_diagram_is_the_state_table() -> None:

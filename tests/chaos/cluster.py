@@ -179,7 +179,7 @@ async def _replica(
     found = Replica(server, line(to_database), line(nats.port), line(server.port))
     pg, bell, door = [await port_of(one) for one in found.lines]
     server.store = f"postgresql://replica{n}@127.0.0.1:{pg}/postgres?sslmode=disable"
-    server.environ["DRAGOMAN_LIMITS_LEASE"] = str(LEASE)
+    server.environ |= {"DRAGOMAN_LIMITS_LEASE": str(LEASE), "CRASH_ATTEMPTS": "100"}
     server.environ["DRAGOMAN_SERVER_BELL"] = f"nats://127.0.0.1:{bell}"
     if FAKETIME is not None:
         server.environ |= {

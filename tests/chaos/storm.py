@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from chaos.cluster import LEASE, Cluster, Replica
 from client.cutter import Cutter
-from crash.client import Client, Lost, Outage, Refused
+from crash.client import Client, Lost, Refused
 from crash.load import Memory, nearly_done
 from waiting import until, within
 
@@ -26,11 +26,9 @@ HANDS = 2
 class Storm:
     """Faults in a random order, spread over a load."""
 
-    def __init__(
-        self, cluster: Cluster, memory: Memory, outage: Outage, seed: int, faults: Counter[str]
-    ) -> None:
+    def __init__(self, cluster: Cluster, memory: Memory, seed: int, faults: Counter[str]) -> None:
         """`faults` says how many of each kind there are: `kill`, `pause`, `crash` and `bell`."""
-        self.cluster, self.memory, self.outage = cluster, memory, outage
+        self.cluster, self.memory = cluster, memory
         self.done: Counter[str] = Counter()
         self._dice = random.Random(seed)
         self._planned = list(faults.elements())
@@ -98,11 +96,9 @@ class Storm:
 
     async def _crash(self) -> None:
         async with self._crashing:
-            self.outage.begin()
             await asyncio.to_thread(self.cluster.database.stop)
             await self._lasts(0, 1)
             await asyncio.to_thread(self.cluster.database.start)
-            self.outage.end()
 
     async def _silence(self) -> None:
         async with self._ringing:

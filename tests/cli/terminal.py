@@ -25,9 +25,9 @@ WIDTH, HEIGHT = 80, 200
 class Terminal:
     """A pseudo-terminal with a screen."""
 
-    def __init__(self, process: subprocess.Popen[bytes], handle: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], handle: int, width: int = WIDTH) -> None:
         self.process, self._handle = process, handle
-        self._screen = pyte.Screen(WIDTH, HEIGHT)
+        self._screen = pyte.Screen(width, HEIGHT)
         self._stream = pyte.ByteStream(self._screen)
         self.raw = b""
 
@@ -80,10 +80,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*args: str, cwd: Path, **environ: str) -> Iterator[Terminal]:
-    """`dragoman ARGS` on a terminal of 80 columns."""
+def terminal(*args: str, cwd: Path, width: int = WIDTH, **environ: str) -> Iterator[Terminal]:
+    """`dragoman ARGS` on a terminal of 80 columns, or of so many."""
     ours, theirs = pty.openpty()
-    known = {**ENVIRON, "TERM": "xterm", "COLUMNS": str(WIDTH), "LINES": "50", **environ}
+    known = {**ENVIRON, "TERM": "xterm", "COLUMNS": str(width), "LINES": "50", **environ}
     process = subprocess.Popen(
         [sys.executable, "-m", "dragoman", *args],
         cwd=cwd,
@@ -95,7 +95,7 @@ def terminal(*args: str, cwd: Path, **environ: str) -> Iterator[Terminal]:
     )
     os.close(theirs)
     try:
-        yield Terminal(process, ours)
+        yield Terminal(process, ours, width)
     finally:
         if process.poll() is None:
             process.kill()

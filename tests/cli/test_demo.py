@@ -42,6 +42,9 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){11}\d+$", shown.stdout, re.MULTILINE)
     assert len(rows) == 12, shown.stdout
     assert os.listdir(tmp_path) == []
+    picture = pages.docs_module("pictures").words_of("demo").removeprefix("$ dragoman demo")
+    now = re.sub(r"\S*python[\d.]* -m dragoman|\S+/dragoman", "dragoman", shown.stdout)
+    assert pages.squeezed(picture) == pages.squeezed(now), "run: make pictures"
 
 
 def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path) -> None:

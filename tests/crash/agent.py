@@ -1,5 +1,6 @@
 """The agent under fire: each skill says something that can be checked to the letter afterwards.
 
+`CRASH_ATTEMPTS` says how often a skill may start, where processes die more often than in life.
 `CRASH_LEDGER` names a file in which every execution of a step leaves a line, whatever becomes of
 the process after it; `CRASH_GATE` one that a `wait` skill waits for.
 """
@@ -9,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import uuid4
 
 from dragoman import Agent, Turn
 
 agent = Agent("Crash", description="Runs while it is shot at.")
+skill = partial(agent.skill, max_attempts=int(os.environ.get("CRASH_ATTEMPTS", "10")))
 
 
-@agent.skill("echo", default=True)
+@skill("echo", default=True)
 async def echo(turn: Turn) -> str:
     return turn.text.upper()
 
 
-@agent.skill("count")
+@skill("count")
 async def count(turn: Turn) -> AsyncIterator[str]:
     """`100 0.03`: a hundred chunks, 30 ms apart."""
     number, pause = turn.text.split()
@@ -30,7 +33,7 @@ async def count(turn: Turn) -> AsyncIterator[str]:
         await asyncio.sleep(float(pause))  # its work
 
 
-@agent.skill("steps")
+@skill("steps")
 async def steps(turn: Turn) -> AsyncIterator[str]:
     """`4 0.05`: four steps of 50 ms; the result is what they gave."""
     number, pause = turn.text.split()
@@ -38,7 +41,7 @@ async def steps(turn: Turn) -> AsyncIterator[str]:
         yield await turn.step(f"s{n}", work, turn.task_id, n, float(pause)) + " "
 
 
-@agent.skill("ask")
+@skill("ask")
 async def ask(turn: Turn) -> str:
     first = await turn.ask("First?")
     await turn.say(f"You said {first}")
@@ -47,7 +50,7 @@ async def ask(turn: Turn) -> str:
     return f"{first} {second} {sure}"
 
 
-@agent.skill("login")
+@skill("login")
 async def login(turn: Turn) -> str:
     """Asks for credentials, and tells only how long they are. `slow`: hears them, then waits."""
     given = await turn.need_auth({"basic": {}})
@@ -58,7 +61,7 @@ async def login(turn: Turn) -> str:
     return str(len(str(given)))
 
 
-@agent.skill("mixed")
+@skill("mixed")
 async def mixed(turn: Turn) -> None:
     """Words, an artifact that grows between steps, and a question in the middle."""
     await turn.say("One")
@@ -77,7 +80,7 @@ async def mixed(turn: Turn) -> None:
     await turn.say("Three")
 
 
-@agent.skill("talk")
+@skill("talk")
 async def talk(turn: Turn) -> AsyncIterator[str]:
     """Questions and steps between chunks of one artifact."""
     yield "a "
@@ -91,7 +94,7 @@ async def talk(turn: Turn) -> AsyncIterator[str]:
     yield await turn.ask("Word?")
 
 
-@agent.skill("wait")
+@skill("wait")
 async def wait(turn: Turn) -> AsyncIterator[str]:
     """Goes on until the gate is open, then tells its attempt."""
     while not os.path.exists(os.environ["CRASH_GATE"]):  # noqa: ASYNC240

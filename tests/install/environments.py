@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import packages
 from counts import FULL
 from pages import ROOT
 
+README_INSTALL = "pip install '.[all]'"
 LIMIT = 300
 """Seconds after which a command hangs."""
 # What would lead a command of the empty environment back to this one.
@@ -27,7 +28,7 @@ ENVIRON = {
     if not name.startswith(("DRAGOMAN_", "PYTHON", "VIRTUAL_ENV"))
 }
 OWN = sys.executable
-SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("src", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def extras() -> list[str]:
@@ -59,12 +60,8 @@ def _runs(path: Path) -> bool:
         return False
 
 
-Kind = tuple[str, str]
-"""A Python, and an extra or none."""
-
-
-def kinds() -> list[Kind]:
-    """What is tried."""
+def kinds() -> list[tuple[str, str]]:
+    """What is tried: a Python and an extra each."""
     if not FULL:
         return [(OWN, ""), (OWN, "all")]
     return [
@@ -73,8 +70,8 @@ def kinds() -> list[Kind]:
     ]
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel of this tree, built from a copy so that the build leaves nothing behind."""
+def copy_tree(folder: Path) -> Path:
+    """What a wheel is built from, copied so that the build leaves nothing behind."""
     copy = folder / "tree"
     copy.mkdir()
     for name in SOURCES:
@@ -83,9 +80,14 @@ def build_wheel(folder: Path) -> Path:
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("*.egg-info"))
         else:
             shutil.copy(source, copy / name)
+    return copy
+
+
+def build_wheel(tree: Path) -> Path:
+    """The wheel of a tree, beside it."""
     pip = [OWN, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
-    _do([*pip, "-w", str(folder), str(copy)])
-    (wheel,) = folder.glob("*.whl")
+    _do([*pip, "-w", str(tree.parent), str(tree)])
+    (wheel,) = tree.parent.glob("*.whl")
     return wheel
 
 
@@ -120,10 +122,14 @@ class Environment:
         return ENVIRON | {
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.folder),  # where logins would be kept
+            # What a person would wait for, and does not need.
+            "PIP_QUIET": "1",
+            "PIP_NO_COMPILE": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
 
     @contextmanager
-    def _started(self, *words: str, cwd: Path, **environ: str) -> Iterator[_Started]:
+    def started(self, *words: str, cwd: Path, **environ: str) -> Iterator[Started]:
         """A command that serves, once it has said where; stopped at the end."""
         with (cwd / "stderr.log").open("a+") as log:
             process = subprocess.Popen(
@@ -140,7 +146,7 @@ class Environment:
                 found = re.search(r"http://[^\s/]+", line)
                 log.seek(0)
                 assert found, line + log.read()
-                yield _Started(process, found[0])
+                yield Started(process, found[0])
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=LIMIT)
@@ -148,7 +154,7 @@ class Environment:
     @contextmanager
     def serving(self, file: str, cwd: Path) -> Iterator[str]:
         """`dragoman serve FILE` on a free port; its address."""
-        with self._started("serve", file, "--port", "0", "--allow-private", cwd=cwd) as started:
+        with self.started("serve", file, "--port", "0", "--allow-private", cwd=cwd) as started:
             yield started.address
 
     @contextmanager
@@ -157,35 +163,42 @@ class Environment:
     ) -> Iterator[tuple[str, Callable[[], str]]]:
         """`dragoman listen` for `count` calls: its address, and what it had printed at its end."""
         words = ("listen", "--port", "0", "--count", str(count))
-        with self._started(*words, cwd=cwd, DRAGOMAN_HOOK_TOKEN=token) as started:
+        with self.started(*words, cwd=cwd, DRAGOMAN_HOOK_TOKEN=token) as started:
             yield started.address, lambda: started.process.communicate(timeout=LIMIT)[0]
 
 
 @dataclass(frozen=True)
-class _Started:
+class Started:
+    """A process that serves, and where."""
+
     process: subprocess.Popen[str]
     address: str
 
 
-def kinds_for_commands() -> list[Kind]:
-    """Where the commands are tried: `make test` does it where the least is installed."""
-    return kinds() if FULL else [(OWN, "")]
-
-
-def new_environment(wheel: Path, folder: Path, python: str, extra: str) -> Environment:
-    """An empty environment with our wheel and what it asks for itself."""
+def install(tree: Path, wheel: Path, folder: Path, python: str, extra: str) -> Environment:
+    """An empty environment with what we are and ask for ourselves: with all extras as the README
+    says, from the tree, and otherwise from the wheel."""
     _do([python, "-m", "venv", "--without-pip", str(folder)])
-    install(folder, f"{wheel}[{extra}]" if extra else str(wheel))
-    return Environment(folder, extra)
+    _add_pip(folder)
+    made = Environment(folder, extra)
+    wanted = f"{wheel}[{extra}]" if extra else str(wheel)
+    command = README_INSTALL if extra == "all" else shlex.join(("pip", "install", wanted))
+    done = made.run("sh", "-ec", command, cwd=tree)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return made
 
 
-def install(folder: Path, *words: str) -> None:
-    """Installs into an environment, in `make test-full` as the pip of that environment does, only
-    sooner: it need not be made, nor anything compiled."""
-    if FULL:
-        _do([*pip(folder), "install", "-q", "--disable-pip-version-check", "--no-compile", *words])
-    else:
-        packages.install(str(folder / "bin" / "python"), *words)
+def _add_pip(folder: Path) -> None:
+    """Adds a `pip` like that of the environment, only sooner: it need not be made. In `make test`
+    another program does what it installs."""
+    python = str(folder / "bin" / "python")
+    quick = [OWN, str(ROOT / "tests" / "packages.py"), "--into", python]
+    lines = ["#!/bin/sh", f'exec {shlex.join(pip(folder))} "$@"']
+    if not FULL:
+        lines.insert(1, f'[ "$1" = install ] && shift && exec {shlex.join(quick)} "$@"')
+    own = folder / "bin" / "pip"
+    own.write_text("\n".join(lines) + "\n")
+    own.chmod(0o755)
 
 
 def pip(folder: Path) -> list[str]:

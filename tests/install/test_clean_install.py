@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import functools
+import email
 import json
+import re
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from counts import FULL
 from install.environments import (
     OWN,
     Environment,
-    Kind,
     build_wheel,
+    copy_tree,
     install,
     kinds,
-    kinds_for_commands,
-    new_environment,
     pip,
 )
-from pages import READMES, blocks
+from install.reader import PORT, Reader
+from pages import DOCS, READMES, blocks
+from ports import own_port
 
 pytestmark = pytest.mark.slow
 BRINGS = {
@@ -55,12 +60,6 @@ for module in pkgutil.walk_packages(dragoman.__path__, "dragoman."):
 print(json.dumps(missing))
 """
 
-AWAITING = """
-import ast, asyncio, sys, types
-code = compile(sys.stdin.read(), "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-asyncio.run(types.FunctionType(code, {"__name__": "__main__"})())
-"""
-
 CALLS = """
 from dragoman import Agent, Turn
 
@@ -79,36 +78,69 @@ async def meet(turn: Turn) -> str:
 """
 
 
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Environment]:
-    """One environment of each kind, made when it is asked for first."""
-    wheel = functools.cache(lambda: build_wheel(tmp_path_factory.mktemp("wheel")))
+@dataclass(frozen=True)
+class Built:
+    """What is installed: a tree, or the wheel of it."""
 
-    @functools.cache
-    def made(kind: Kind) -> Environment:
-        return new_environment(wheel(), tmp_path_factory.mktemp("empty") / "env", *kind)
+    tree: Path
+    wheel: Path
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    tree = copy_tree(tmp_path_factory.mktemp("built"))
+    return Built(tree, build_wheel(tree))
+
+
+@pytest.fixture(scope="session")
+def installed(
+    built: Built, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[tuple[str, str]], Environment]:
+    """Environments by Python and extra, each made once."""
+
+    @cache
+    def made(kind: tuple[str, str]) -> Environment:
+        folder = tmp_path_factory.mktemp("empty") / "env"
+        return install(built.tree, built.wheel, folder, *kind)
 
     return made
 
 
-def named(kind: Kind) -> str:
+def named(kind: tuple[str, str]) -> str:
     python, extra = kind
     return f"{'python' if python == OWN else Path(python).name}-{extra or 'alone'}"
 
 
-@pytest.fixture(scope="module", params=kinds_for_commands(), ids=named)
+@pytest.fixture(scope="module", params=kinds(), ids=named)
 def empty(
-    request: pytest.FixtureRequest, environment: Callable[[Kind], Environment]
+    request: pytest.FixtureRequest, installed: Callable[[tuple[str, str]], Environment]
 ) -> Environment:
-    return environment(request.param)
+    """Every environment that is tried."""
+    return installed(request.param)
+
+
+@pytest.fixture(scope="module", params=kinds() if FULL else [(OWN, "")], ids=named)
+def bare(
+    request: pytest.FixtureRequest, installed: Callable[[tuple[str, str]], Environment]
+) -> Environment:
+    """For what no extra changes: in `make test` only the environment without one."""
+    return installed(request.param)
+
+
+@pytest.fixture(scope="module", params=kinds() if FULL else [(OWN, "all")], ids=named)
+def complete(
+    request: pytest.FixtureRequest, installed: Callable[[tuple[str, str]], Environment]
+) -> Environment:
+    """For pages that begin with `pip install '.[all]'`; in `make test-full` also without it."""
+    return installed(request.param)
 
 
 @pytest.fixture(scope="module")
-def served(empty: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(bare: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The README's agent, served as the README says."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "hello.py").write_text(blocks(READMES[0], "python")[0].text, "utf-8")
-    with empty.serving("hello.py", folder) as address:
+    with bare.serving("hello.py", folder) as address:
         yield address
 
 
@@ -120,12 +152,8 @@ def allowed(extra: str) -> set[str]:
     return missing
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=named)
-def test_nothing_is_missing(
-    environment: Callable[[Kind], Environment], kind: Kind, tmp_path: Path
-) -> None:
+def test_nothing_is_missing(empty: Environment, tmp_path: Path) -> None:
     """Every module can be imported, but for those of an extra that was not asked for."""
-    empty = environment(kind)
     checked = empty.run(*pip(empty.folder), "check", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     done = empty.run("python", "-c", EVERY_MODULE, cwd=tmp_path)
@@ -134,31 +162,51 @@ def test_nothing_is_missing(
     assert set(missing.values()) <= allowed(empty.extra), missing
 
 
-def test_the_commands_of_the_readme_work(empty: Environment, served: str, tmp_path: Path) -> None:
-    asked = 0
-    for block in blocks(READMES[0], "sh"):
-        command = block.text.replace("http://127.0.0.1:8420", served)
-        if served not in command:
-            continue  # make, pip and serve: the tests did them
-        asked += 1
-        done = empty.run("sh", "-ec", command, cwd=tmp_path)
-        assert done.returncode == 0, f"{command}{done.stderr}"
-        assert "Hello, Ada!" in done.stdout
-        assert "Traceback" not in done.stderr
-    assert asked == 2
+def test_the_package_page_tells_all_it_should(built: Built) -> None:
+    """Links to files of the repository would lead nowhere there."""
+    with zipfile.ZipFile(built.wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        page = email.message_from_bytes(archive.read(name))
+    description = page.get_payload()
+    assert isinstance(description, str)
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?s)```.*?```|`[^`\n]*`", "", description))
+    assert [link for link in links if not re.match(r"https://|#", link)] == []
+    assert "![" not in description
+    assert "# Dragoman" in description
+    assert "Getting started" in description
+    assert page["Description-Content-Type"] == "text/markdown"
+    assert (page["Author"], page["License-Expression"]) == (
+        "The Dragoman contributors",
+        "Apache-2.0",
+    )
+    assert page["Requires-Python"] == ">=3.11"
+    classifiers = page.get_all("Classifier") or []
+    assert "Typing :: Typed" in classifiers
+    assert {"all", "grpc", "mcp", "postgres"} <= {*(page.get_all("Provides-Extra") or [])}
 
 
-def test_the_python_of_the_readme_works(empty: Environment, tmp_path: Path) -> None:
-    """Typed into `python -m asyncio`, as the README says."""
-    typed = "\n\n".join(block.text for block in blocks(READMES[0], "python"))
-    minor = empty.run("python", "-c", "import sys; print(sys.version_info.minor)", cwd=tmp_path)
-    # From 3.13 on the REPL takes a decorator that comes through a pipe for a whole statement.
-    shell = ["-m", "asyncio"] if int(minor.stdout) < 13 else ["-c", AWAITING]
-    done = empty.run("python", *shell, cwd=tmp_path, stdin=f"{typed}\n\nprint('typed')\n")
-    assert done.returncode == 0, done.stderr
-    assert "Error" not in done.stderr
-    assert "Hello, Grace!" in done.stdout
-    assert "typed" in done.stdout
+def test_the_readme_does_what_it_says(bare: Environment, tmp_path: Path) -> None:
+    reader = Reader(bare, tmp_path, own_port())
+    reader.read(READMES[0])
+    told = [said for command, said in reader.said.items() if f":{PORT}" in command]
+    assert len(told) == 2, reader.said
+    assert all("Hello, Ada!" in said for said in told)
+    assert "Hello, Grace!" in reader.said["python"]
+
+
+def test_the_first_guide_does_what_it_says(complete: Environment, tmp_path: Path) -> None:
+    """From the installation to a project of one's own, whose test passes."""
+    reader = Reader(complete, tmp_path, own_port())
+    reader.read(DOCS / "guide" / "getting-started.md")
+    card, sent, streamed, older = (
+        said for command, said in reader.said.items() if command.startswith("curl ")
+    )
+    assert '"skills"' in card
+    assert "Hello, Ada!" in sent
+    assert [word in streamed for word in ("1 ", "5 ")] == [True, True]
+    assert "Hello, Ada!" in older
+    assert "1 passed" in reader.said["pytest"]
+    assert "dragoman serve agent.py --reload" in reader.said
 
 
 @pytest.mark.parametrize(
@@ -174,62 +222,50 @@ def test_the_python_of_the_readme_works(empty: Environment, tmp_path: Path) -> N
     ids=lambda value: value.split()[0] if " URL" in value else "",
 )
 def test_every_command_that_calls_an_agent_works(
-    empty: Environment, served: str, tmp_path: Path, command: str, stdin: str, shown: str
+    bare: Environment, served: str, tmp_path: Path, command: str, stdin: str, shown: str
 ) -> None:
     words = command.replace("URL", served).split()
-    done = empty.run("dragoman", *words, cwd=tmp_path, stdin=stdin)
+    done = bare.run("dragoman", *words, cwd=tmp_path, stdin=stdin)
     assert done.returncode == 0, done.stdout + done.stderr
     assert shown in done.stdout
     assert "Traceback" not in done.stderr
 
 
 def test_a_login_that_cannot_be_is_refused_in_words(
-    empty: Environment, served: str, tmp_path: Path
+    bare: Environment, served: str, tmp_path: Path
 ) -> None:
-    done = empty.run("dragoman", "login", served, cwd=tmp_path)
+    done = bare.run("dragoman", "login", served, cwd=tmp_path)
     assert done.returncode != 0
     assert done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_new_project_answers_and_passes_its_test(empty: Environment, tmp_path: Path) -> None:
-    made = empty.run("dragoman", "new", "my-agent", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    folder = tmp_path / "my-agent"
-    install(empty.folder, "-e", f"{folder}[dev]")
-    done = empty.run("python", "-m", "pytest", "-q", cwd=folder)
-    assert done.returncode == 0, done.stdout
-    with empty.serving("agent.py", folder) as address:
-        done = empty.run("dragoman", "send", address, "hello", cwd=folder)
-        assert "HELLO" in done.stdout, done.stderr
-
-
 @pytest.fixture
-def boss(empty: Environment, tmp_path: Path) -> Iterator[str]:
+def boss(bare: Environment, tmp_path: Path) -> Iterator[str]:
     """An agent that asks other agents, and its caller."""
     folder = tmp_path / "boss"
     folder.mkdir()
     (folder / "boss.py").write_text(CALLS)
-    with empty.serving("boss.py", folder) as address:
+    with bare.serving("boss.py", folder) as address:
         yield address
 
 
 def test_a_skill_calls_another_agent(
-    empty: Environment, served: str, boss: str, tmp_path: Path
+    bare: Environment, served: str, boss: str, tmp_path: Path
 ) -> None:
-    done = empty.run("dragoman", "send", boss, served, cwd=tmp_path)
+    done = bare.run("dragoman", "send", boss, served, cwd=tmp_path)
     assert "They said: Hello, Ada!" in done.stdout, done.stderr
 
 
-def test_a_webhook_arrives(empty: Environment, boss: str, tmp_path: Path) -> None:
+def test_a_webhook_arrives(bare: Environment, boss: str, tmp_path: Path) -> None:
     def dragoman(*words: str, code: int = 0) -> str:
-        done = empty.run("dragoman", *words, cwd=tmp_path, DRAGOMAN_HOOK_TOKEN=TOKEN)
+        done = bare.run("dragoman", *words, cwd=tmp_path, DRAGOMAN_HOOK_TOKEN=TOKEN)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout.strip()
 
     task = dragoman("send", boss, "--skill", "meet", "--no-wait", "hello")
     dragoman("tasks", "watch", boss, task, code=ASKS)
-    with empty.listening(tmp_path, count=1, token=TOKEN) as (receiver, output):
+    with bare.listening(tmp_path, count=1, token=TOKEN) as (receiver, output):
         dragoman("hooks", "set", boss, task, receiver)
         dragoman("send", boss, "Ada", "--task", task)
         assert task in output()

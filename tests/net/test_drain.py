@@ -49,9 +49,9 @@ async def test_a_caller_that_keeps_its_connection_is_told_to_leave() -> None:
     async with listening() as (listener, port):
         kept = await asyncio.open_connection("127.0.0.1", port)
         assert b"connection: close" not in await _ask(kept)
-        leaving = asyncio.create_task(listener.leave(60.0))
-        while b"connection: close" not in await _ask(kept):
-            pass
+        listener.say_goodbye()
+        leaving = asyncio.create_task(listener.empty(60.0))
+        assert b"connection: close" in await _ask(kept)
         assert await kept[0].read() == b""
         await leaving  # as soon as nobody is there any more
         kept[1].close()
@@ -62,7 +62,7 @@ async def test_a_connection_that_was_begun_is_answered_and_the_next_one_is_not()
     async with listening() as (listener, port):
         # The system has accepted it, but nothing was sent yet, so the listener does not know it.
         begun = await asyncio.open_connection("127.0.0.1", port)
-        leaving = asyncio.create_task(listener.leave(0.0))
+        leaving = asyncio.create_task(listener.ignore_new())
         await asyncio.sleep(0.05)  # it is shorter than what the listener waits
         late = asyncio.create_task(asyncio.open_connection("127.0.0.1", port))
         assert b"200 ok" in await _ask(begun)

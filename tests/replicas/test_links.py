@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragoman import Agent, State, Task, Turn
 from dragoman.client import ClientLimits, RemoteAgent, connect
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import DragomanError, Forbidden
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.gateway.configuration import registered
+from dragoman.iat import Host
+from dragoman.server.services.iat_host import HostService
 from dragoman.settings import Server, Settings
+from dragoman.store.registry import AgentHealth, RegistryEntry, Source
 from dragoman.testing.served import served
 from dragoman.xiaoyi.outbound_link import SigningKeys
 from gateway import behind
@@ -182,6 +186,24 @@ async def test_without_a_link_callers_are_told_so_and_tasks_wait(dialled: Dialle
         assert (await one.send("hello")).text == "echo: hello"
 
 
+async def test_the_agents_of_a_process_that_has_ended_are_offline(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    ended = RegistryEntry(
+        name="lost",
+        source=Source.LINK,
+        owner="xiaoyi/lost",
+        health=AgentHealth.UP,
+        holder="a worker that has ended",
+    )
+    async with asyncio.timeout(300), gateway(store=store) as door:
+        assert door.app.registry is not None
+        await door.app.registry.store.put(ended)
+        await door.appears("lost", health="offline")
+        async with connect(f"{door.url}/agents/lost", limits=ClientLimits(retries=0)) as agent:
+            with pytest.raises(DragomanError, match="try again later"):
+                await agent.send("hello")
+
+
 @asynccontextmanager
 async def gateway_of_sub_agents(folder: Path, store: str) -> AsyncIterator[TwoAgents]:
     """A gateway where sub-agents register over IAT."""
@@ -218,6 +240,42 @@ async def test_a_sub_agent_on_a_websocket_of_one_gateway_is_served_by_both(tmp_p
             asking = await here.answer(asking, "3")
             assert (asking.state, asking.text) == (State.COMPLETED, "3 days in Rome")
             await sub_agents.everything(here)
+
+
+async def test_a_name_belongs_to_the_sub_agent_that_answers_at_another_gateway(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    async with (
+        asyncio.timeout(300),
+        gateway_of_sub_agents(tmp_path, store) as one,
+        gateway_of_sub_agents(tmp_path, store) as two,
+        AsyncExitStack() as first,
+    ):
+        joining = sub_agents.joining(tmp_path, one.url, "ws")
+        await first.enter_async_context(served(behind.worker(), joining))
+        await sub_agents.appears(two.url, "worker")
+        here, there = (each.app.service(HostService).agent for each in (one, two))
+        assert isinstance(here, Host)
+        assert isinstance(there, Host)
+        refused: list[str] = []
+        check = there.check_claim
+
+        async def counted(met: Any, peer: Any) -> None:
+            try:
+                await check(met, peer)
+            except Forbidden as exc:
+                refused.append(exc.message)
+                raise
+
+        two.app.service(HostService).check_claim = counted
+        async with served(behind.worker(), sub_agents.joining(tmp_path, two.url, "ws")):
+            await until(lambda: refused)
+            assert "worker" in here.agents
+            assert "worker" not in there.agents
+            await first.aclose()  # the first one leaves, so the name is free
+            await until(lambda: "worker" in there.agents)
+            await until(lambda: one.app.mounts["worker"].agent.elsewhere)
 
 
 async def test_an_agent_in_a_room_that_one_gateway_has_joined_is_served_by_both(

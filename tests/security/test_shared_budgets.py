@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from counts import FULL
-from dragoman import Agent, Task, Turn
+from dragoman import Agent, State, Task, Turn
 from dragoman.core.errors import TooMany
 from dragoman.core.peer import Context
 from dragoman.security.rate_limits import Meter
@@ -199,6 +199,21 @@ async def test_a_process_alone_counts_by_itself_until_another_comes(replicas: Re
     assert sum([await each.call() for each in (two, one, two, one)]) == 2
 
 
+async def test_a_process_counts_by_itself_while_the_store_cannot_be_asked(
+    replicas: Replicas,
+) -> None:
+    one = await replicas.add(Rates(calls_per_minute=10, streams=2))
+    await one.store.close()
+    assert sum([await one.call() for _ in range(20)]) == 10
+    replicas.clock.tick(30_000)
+    assert sum([await one.call() for _ in range(20)]) == 5
+    closes = [await one.meter.open_stream(ANN) for _ in range(2)]
+    with pytest.raises(TooMany):
+        await one.meter.open_stream(ANN)
+    for close in closes:
+        close()
+
+
 async def test_units_that_nobody_uses_are_given_back(replicas: Replicas) -> None:
     one = await replicas.add(Rates(calls_per_minute=128))
     two = await replicas.add(Rates(calls_per_minute=128))
@@ -298,3 +313,31 @@ async def _filled(
     for client in clients:
         await send(client)
     return len(opened) >= 30
+
+
+async def test_a_place_of_a_task_is_free_for_others_when_the_task_is_over(
+    shared: EngineHarness,
+) -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("quick")
+    async def quick(turn: Turn) -> str:
+        return "done"
+
+    async with shared.client(agent) as one, shared.client(agent) as two:
+        meters = {client: Meter(Rates(live_tasks=2)) for client in (one, two)}
+        for client, meter in meters.items():
+            SharedBudgets(
+                [meter], client.store.budgets, partial(_worker_of, client), never_alone=True
+            )
+        for client in (one, two):
+            for _ in range(6):  # more than there are places, one after the other
+
+                async def sent(client: Client = client) -> bool:
+                    try:
+                        await meters[client].open_task(client.context, client.engine)
+                    except TooMany:
+                        return False
+                    return (await client.send("x")).state is State.COMPLETED
+
+                await until(sent)

@@ -47,7 +47,15 @@ async def _replicas(url: str) -> dict[str, Any]:
     return dict(answer.json())
 
 
-async def test_any_server_tells_of_all_and_of_what_each_of_them_holds(tmp_path: Path) -> None:
+def _asked(url: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["replicas", "--url", url, "--json"])
+    assert ended.value.code in (0, None)
+
+
+async def test_any_server_tells_of_all_and_of_what_each_of_them_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     go_on = asyncio.Event()
     settings = Settings(server=Server(store=f"sqlite:///{tmp_path}/tasks.db"))
     async with (
@@ -72,6 +80,9 @@ async def test_any_server_tells_of_all_and_of_what_each_of_them_holds(tmp_path: 
         assert first["requests"] >= 2
         assert "running" not in second
         assert (await _replicas(one))["queues"] == {"Desk": 0}
+        await asyncio.to_thread(_asked, one)
+        printed = json.loads(capsys.readouterr().out)
+        assert [each["id"] for each in printed["replicas"]] == [first["id"], second["id"]]
         go_on.set()
         await watching
 

@@ -15,9 +15,11 @@ from dragoman.cli import main
 from dragoman.core.model import State
 from dragoman.store import Store, open_store
 from dragoman.store.clock import wall_clock
+from dragoman.store.postgres.store import PostgresStore
+from dragoman.store.transfer import postgres as transfer
 from dragoman.store.transfer.copy import StoreCopy
 from dragoman.store.transfer.rows import COLLECTIONS
-from dragoman.store.transfer.stored_task import CopyMark
+from dragoman.store.transfer.stored_task import CopyMark, StoredTask
 from dragoman.testing.stores.fixture import AGENT, ALICE, StoreFixture
 from dragoman.testing.stores.transfer import fill
 from postgres import server_url, store_url
@@ -250,6 +252,45 @@ async def test_a_pass_follows_what_changes_and_drops_what_is_gone(tmp_path: Path
         task = (await target.load(ALICE, "t-running"))[1]
         assert task.state is State.COMPLETED
         await target.close()
+
+
+async def test_a_count_on_postgresql_may_take_longer_than_other_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(store_url(tmp_path))
+    await store.open()
+    assert isinstance(store, PostgresStore)
+    await store._pool.read(lambda db: db.execute("SET statement_timeout = '200ms'"))
+    slow = f"SELECT counted.* FROM ({transfer._COUNTS}) AS counted, pg_sleep(0.5)"
+    monkeypatch.setattr(transfer, "_COUNTS", slow)
+    assert (await store.transfer.count())["tasks"] == 0
+    await store.close()
+
+
+async def test_large_tasks_are_copied_in_small_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def make(folder: Path, clock: Any) -> Store:
+        return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
+
+    monkeypatch.setattr("dragoman.store.transfer.copy.LARGE", 1000)
+    (tmp_path / "b").mkdir()
+    async with StoreFixture(make, tmp_path) as a, StoreFixture(make, tmp_path / "b") as b:
+        for n in range(100):
+            await a.open_task(f"t-{n:03}", worker="")
+        one = (await a.store.transfer.export_tasks(["t-000"]))[0].weight
+        assert 50 < one < 500
+        sizes: list[int] = []
+        take = b.store.transfer.import_tasks
+
+        async def import_tasks(tasks: list[StoredTask]) -> None:
+            sizes.append(len(tasks))
+            await take(tasks)
+
+        monkeypatch.setattr(b.store.transfer, "import_tasks", import_tasks)
+        assert await StoreCopy(a.store, b.store, "here", wall_clock).run_pass() == 100
+        assert sum(sizes) == 100
+        assert max(sizes) * one <= 4 * 1000
 
 
 @pytest.fixture(autouse=True, scope="module")

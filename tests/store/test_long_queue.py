@@ -11,10 +11,10 @@ import pytest
 
 from counts import count
 from dragoman.store import open_store
+from dragoman.store.limits.run_limits import FIRST, LANES, NO_LIMITS, RunLimits
 from dragoman.store.postgres import statements as sql
 from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.pool import DatabasePool
-from dragoman.store.run_limits import FIRST, LANES, NO_LIMITS, RunLimits
 from dragoman.store.sqlite.claims import SqliteQueue
 from dragoman.testing.stores import HandClock
 from postgres import store_url

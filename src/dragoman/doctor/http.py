@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from dragoman.core.errors import BadParams, ConfigError
 from dragoman.security.outbound.address_scopes import Unreachable
-from dragoman.security.outbound.failures import explained, is_web_page
+from dragoman.security.outbound.failures import ConnectError, explained, is_web_page
 
 from .check import Broken, Unknowable
 from .guard import Guard, GuardedSockets
@@ -34,6 +34,15 @@ Headers = Mapping[str, str]
 
 class NoAnswer(Broken):
     """The connection failed, or there was no answer in time."""
+
+
+def _ours(exc: Exception) -> Exception:
+    """Returns our own error for a connection that could not be opened: only that is explained."""
+    if not isinstance(exc, httpcore2.ConnectError):
+        return exc
+    found = ConnectError(str(exc))
+    found.__cause__ = exc
+    return found
 
 
 class HttpAnswer(Struct, frozen=True):
@@ -169,7 +178,7 @@ class RawHttp:
             raise self._failed(f"no answer within {self.timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
             origin = "/".join(url.split("/", 3)[:3])
-            raise self._failed(explained(exc, origin, "it")) from None
+            raise self._failed(explained(_ours(exc), origin, "it")) from None
         except Unreachable as exc:
             raise self._failed(f"it cannot be reached: {exc}") from None
         except BadParams as exc:

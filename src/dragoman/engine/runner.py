@@ -64,7 +64,6 @@ class Runner:
         self._credentials = InputSealer(secret)
         self.bell = LocalBell()
         self.identity = identity or Worker()
-        self.lease_is_over = self.identity.lease_is_over
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
         self.queue = TaskQueue(name, self.identity, settings, agent)
@@ -375,11 +374,7 @@ class Runner:
         if self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]
         self.parked.pop(run.task_id, None)
-        self._free_place()
-
-    def _free_place(self) -> None:
-        if self.queue.length or self.queue.limits is not None:
-            self.place_free.set()
+        self.queue.on_place_free()
 
     def _on_park(self, run: Run) -> None:
         self.parked[run.task_id] = run
@@ -389,7 +384,7 @@ class Runner:
             threaded = [one for one in self.parked.values() if one.skill.shape.threaded]
             if len(threaded) > SYNC_PARKED:
                 self._drop(threaded[0])
-        self._free_place()
+        self.queue.on_place_free()
 
     def _drop(self, run: Run) -> None:
         del self.parked[run.task_id]

@@ -142,7 +142,7 @@ class TaskReader:
         run = self._runner.runs.get(task_id)
         if run is None or run.writer.unopened or run.writer.row.scope != scope:
             return None
-        if run.log.committed and self._runner.lease_is_over():
+        if run.log.committed and self._runner.identity.lease_is_over():
             # We were silent for so long that another process may have the task by now. What we know
             # of it would be the past.
             return None

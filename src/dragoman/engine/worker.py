@@ -96,6 +96,11 @@ class TaskQueue:
         """Returns whether a new task of a skill may have to wait although a place is free here."""
         return self.limits is not None and self.limits.concerns(skill)
 
+    def on_place_free(self) -> None:
+        """Lets a task start in the place that has become free, if one may wait for it."""
+        if self.length or self.limits is not None:
+            self._worker.place_free.set()
+
     def check(self) -> None:
         """Raises `TooMany` if no other task may wait."""
         most, in_all = self._settings.max_queue, self._settings.max_queue_total

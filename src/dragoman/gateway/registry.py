@@ -140,10 +140,12 @@ class Registry:
             before = known.pop(name, None)
             if before is None or (before.source, before.addresses) != (Source.FILE, addresses):
                 await self.store.put(mine)
-        alive = await self._alive()
+        alive = await self.alive()
         for entry in known.values():
             if entry.source in _OF_LAST_START and entry.holder not in alive:
                 await self.store.remove(entry.name, entry.source, entry.owner)
+            elif entry.source is Source.ROOM and entry.holder not in alive:
+                await self._note_ended(entry)
         await self.look()
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
@@ -179,6 +181,7 @@ class Registry:
             until=0,
             seen_at=self._clock(),
             holder=self.worker(),
+            contested="",
             card=card or known.card,
         )
         async with self._looking:
@@ -302,8 +305,10 @@ class Registry:
 
     # What is known of an agent.
 
-    async def _alive(self) -> Collection[str]:
-        return await self._workers() if self._workers is not None else ()
+    async def alive(self) -> Collection[str]:
+        """Returns the workers that are alive; ours is, even if it runs nothing yet."""
+        others = await self._workers() if self._workers is not None else ()
+        return {*others, self.worker()}
 
     async def _note_ended_holders(self) -> None:
         """Notes that agents are offline whose process has ended."""
@@ -312,13 +317,15 @@ class Registry:
             for each in self.entries.values()
             if each.source in _CAME and each.holder and each.health is AgentHealth.UP
         ]
-        alive = {*await self._alive(), self.worker()} if linked else ()
+        alive = await self.alive() if linked else ()
         for each in linked:
             if each.holder not in alive:
                 log.warning("The process of an agent has ended", agent=each.name)
-                await self.unlink(
-                    each.name, each.owner, each.source, offline=True, holder=each.holder
-                )
+                await self._note_ended(each)
+
+    async def _note_ended(self, entry: RegistryEntry) -> None:
+        name, owner, source = entry.name, entry.owner, entry.source
+        await self.unlink(name, owner, source, offline=True, holder=entry.holder)
 
     def is_online(self, name: str) -> bool:
         """Returns whether nothing is known that keeps an agent from answering."""

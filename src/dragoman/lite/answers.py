@@ -24,7 +24,7 @@ from dragoman.core.model import Json, State, Task
 from dragoman.core.operations import GetTask, Watch
 from dragoman.core.peer import Batch, Context, Peer
 from dragoman.dialects.lite.telling import TaskTeller, Telling, current
-from dragoman.store.sent_marks import SentMarks
+from dragoman.store.sessions import SentMarks
 
 from .speaker import RoomSpeaker
 

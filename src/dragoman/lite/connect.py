@@ -12,7 +12,7 @@ from dragoman.core.errors import ConfigError, PeerUnreachable
 from dragoman.net.chat import channel_from, parse_chat_address
 from dragoman.store.clock import wall_clock
 from dragoman.store.memory.sessions import MemorySessions
-from dragoman.store.sent_marks import SentMarks
+from dragoman.store.sessions import SentMarks
 
 from .room_agent import RoomAgent
 from .rooms import ChatRooms

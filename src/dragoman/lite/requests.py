@@ -33,7 +33,7 @@ from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
 from dragoman.store.clock import wall_clock
 from dragoman.store.interface import AdminFilter
-from dragoman.store.sent_marks import OWED, SentMarks
+from dragoman.store.sessions import OWED, SentMarks
 
 from .answers import END, Origin, RoomAnswer, origin_of
 from .heard_message import HeardMessage, Resident, resident_for

@@ -41,7 +41,7 @@ from dragoman.net.chat import Channel, ChatMessage
 from dragoman.net.service import Service
 from dragoman.settings import ChannelSettings
 from dragoman.store.clock import wall_clock
-from dragoman.store.sent_marks import SentMarks
+from dragoman.store.sessions import SentMarks
 
 from .heard_message import HeardMessage, Resident, is_called, resident_for
 from .loop_guard import LoopGuard

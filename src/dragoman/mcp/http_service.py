@@ -9,6 +9,7 @@ it takes a second, and most servers are never asked for MCP.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from time import perf_counter
@@ -40,7 +41,7 @@ from dragoman.net.http.asgi import (
 from dragoman.net.http.exchange import target_in
 from dragoman.net.http.request_body import RequestBody
 from dragoman.net.server_context import OpenStream, ServerContext
-from dragoman.net.service import Service
+from dragoman.net.service import OtherWorkers, Service
 from dragoman.security.authentication import certificate_in
 from dragoman.security.rate_limits import Meter
 from dragoman.security.route_policy import Policy
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
     from .http_sessions import HttpSessions
 
 PATH = "/mcp"
+SESSION = "mcp-session-id"
+"""The header with the id of a session, which the first answer gives."""
+MOST_IDS = 10_000
+"""The number of sessions of which we remember that they began here."""
 CALLERS = "dragoman.callers"
 """The key of a scope with the caller of a request, as each agent knows it."""
 NOT_OURS = frozenset(("last-event-id", "idempotency-key", "a2a-extensions", "x-a2a-extensions"))
@@ -102,8 +107,17 @@ class McpService(Service):
         self._title, self._version = title, version
         self._agents, self._server, self._meter = agents, server, meter
         self._sessions: HttpSessions | None = None
+        self._others: OtherWorkers | None = None
+        self._own_ids: OrderedDict[str, None] = OrderedDict()
+        """The ids of the sessions that were begun here, if the server has several processes."""
         self._starting = asyncio.Lock()
         self._stopped = False
+
+    def join(self, others: OtherWorkers) -> None:
+        """Shares the sessions with the other processes of the server: each is in the memory of one,
+        and the others pass its requests on."""
+        others.answers[self.name] = self._own_ids.__contains__, self
+        self._others = others
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
         """Its only address."""
@@ -124,6 +138,13 @@ class McpService(Service):
         """One request."""
         began, server = perf_counter(), self._server
         headers = headers_in(scope["headers"])
+        if self._others is not None:
+            session = headers.get(SESSION, "")
+            if session and session not in self._own_ids:
+                if await self._others.pass_on(self.name, session, scope, receive, send):
+                    return
+            elif not session:
+                send = self._noting_session(send)
         extra: tuple[Header, ...] = ()
         try:
             incoming = RequestBody(scope, receive, headers)
@@ -143,6 +164,19 @@ class McpService(Service):
             return
         await self._handle(sessions, {**scope, CALLERS: callers}, receive, send)
         server.metrics.answered(scope["method"], "mcp", perf_counter() - began)
+
+    def _noting_session(self, send: Send) -> Send:
+        """Returns a `send` that notes the id of a session that begins with this answer."""
+
+        async def noting(message: AsgiEvent) -> None:
+            for name, value in message.get("headers", ()):
+                if name == SESSION.encode():
+                    self._own_ids[value.decode()] = None
+                    if len(self._own_ids) > MOST_IDS:
+                        self._own_ids.popitem(last=False)
+            await send(message)
+
+        return noting
 
     async def _callers(self, scope: Scope, headers: Mapping[str, str]) -> dict[str, Context]:
         """Returns the caller as each agent knows it; the agents that do not let it in are left

@@ -10,7 +10,7 @@ from dragoman.core.dialect import Dialect
 from dragoman.core.session import Session
 
 from .driver import Driver
-from .http.asgi import Handler
+from .http.asgi import Handler, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from dragoman.observability.metrics import Family
@@ -25,8 +25,18 @@ class OtherWorkers(Protocol):
     own: dict[str, Callable[[], Awaitable[bytes]]]
     """Returns the figures of this process for the others, by their kinds."""
 
+    answers: dict[str, tuple[Callable[[str], bool], Handler]]
+    """Whether this process has what a key names, and what answers requests for it, by their
+    kinds."""
+
     async def figures(self, kind: str) -> Sequence[bytes]:
         """Returns the figures of a kind of the others."""
+
+    async def pass_on(
+        self, kind: str, key: str, scope: Scope, receive: Receive, send: Send
+    ) -> bool:
+        """Has another process answer a request, if one of them has what the key names. Returns
+        False if none has."""
 
 
 class Service:

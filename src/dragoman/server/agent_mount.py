@@ -26,7 +26,6 @@ from dragoman.net.http.router import Router, no_route
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
-from dragoman.observability.audit_log import AuditingPeer, AuditLog
 from dragoman.observability.log import AgentLog, Log
 from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
@@ -39,6 +38,7 @@ from .agent_names import NO_AGENT, Naming, title_slug
 from .services.factories import LINGER, HasFiles, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
+    from dragoman.observability.audit_log import AuditLog
     from dragoman.security.card_signing import Signer
 
 
@@ -60,6 +60,15 @@ class Shared(Struct, frozen=True, kw_only=True):
     """The rules that say what callers may do."""
     audit: AuditLog | None = None
     """The log of every call, if there is one."""
+
+
+def audit_log_at(path: str) -> AuditLog | None:
+    """Returns the audit log of the settings, or None if there is none."""
+    if not path:
+        return None
+    from dragoman.observability.audit_log import AuditLog
+
+    return AuditLog(path)
 
 
 Refusal = Callable[[Context, str, DragomanError], None]
@@ -102,6 +111,8 @@ class AgentMount:
         refusals: list[Refusal] = []
         for records in (shared.audit, shared.log.calls) if is_agent else ():
             if records is not None:
+                from dragoman.observability.audit_log import AuditingPeer
+
                 asked = recording = AuditingPeer(records, agent, known_as, asked, peer)
                 refusals.append(recording.refused)
         if spans.tracer is not None and is_agent:

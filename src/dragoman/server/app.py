@@ -15,19 +15,18 @@ from dragoman.net.http.cors import CrossOrigin
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
-from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
-from dragoman.security.call_policy import CallPolicy, meters_of, policies_of
+from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 from .agent_list import AgentList
-from .agent_mount import AgentMount, Shared
+from .agent_mount import AgentMount, Shared, audit_log_at
 from .agent_names import slug
 from .agent_router import AgentRouter
 from .card_signer import card_signer
@@ -112,7 +111,7 @@ class App(AgentRouter):
             hosts=hosts or AllowedHosts(settings.server, origins=settings.cors.origins),
             trusts=proxies.trusts if proxies is not None else None,
             policies=policies_of(settings.policy, policy),
-            audit=AuditLog(settings.server.audit) if settings.server.audit else None,
+            audit=audit_log_at(settings.server.audit),
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
@@ -155,7 +154,7 @@ class App(AgentRouter):
         if (worker := current_worker()) is not None:
             siblings = Siblings(worker)
             status.join(siblings)
-            for service in shared.services:
+            for service in self.services:
                 service.join(siblings)
             shared.services.append(siblings)
         everywhere = self.signer.routes() if self.signer is not None else {}
@@ -208,9 +207,7 @@ class App(AgentRouter):
                     if self.registry is None:
                         self.listed.about = links.about
                         self._is_online = links.is_online
-                self._add_rooms(pool.store)
-                if (maintenance := pool.maintenance) is not None:
-                    self._share_budgets(pool.store, lambda: maintenance.worker.id)
+                self._add_services(pool.store, lambda: pool.worker)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)
@@ -227,9 +224,8 @@ class App(AgentRouter):
                     self.listed = AgentList(self.mounts, self.index, only.access, empty=False)
                     self.listed.about = links.about
                     routes |= {**links.routes(), **self.listed.routes()}
-                self._add_rooms(only.peer.store)
                 runner = only.peer.runner
-                self._share_budgets(only.peer.store, lambda: runner.worker)
+                self._add_services(only.peer.store, lambda: runner.worker)
             guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
         for service in shared.services:
             patterns |= service.patterns()
@@ -249,25 +245,12 @@ class App(AgentRouter):
             each.check_card()
             self._publish(each)
 
-    def _add_rooms(self, store: Store) -> None:
-        """Adds the chat rooms of the settings, if there are any."""
-        if self.settings.channels:
-            from .services.rooms import room_services
+    def _add_services(self, store: Store, worker: Callable[[], str]) -> None:
+        """Adds the services that need the store. `worker` returns what this process is in it."""
+        from .services.with_store import services_with
 
-            rooms = room_services(self, self._shared, store, self.registry)
-            self._shared.services.extend(rooms)
-
-    def _share_budgets(self, store: Store, worker: Callable[[], str]) -> None:
-        """Shares the rates and quotas of callers with other processes on the store."""
         shared = self._shared
-        meters = [meter for meter in (shared.meter, *meters_of(shared.policies)) if meter.limits]
-        if meters and store.shared:
-            from .services.shared_budgets import SharedBudgets
-
-            several = current_worker() is not None
-            shared.services.append(
-                SharedBudgets(meters, store.budgets, worker, never_alone=several)
-            )
+        shared.services.extend(services_with(self, shared, store, worker, self.registry))
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():

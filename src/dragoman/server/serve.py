@@ -24,7 +24,7 @@ from .agent_names import Agents, by_name
 from .app import App
 from .engines import engines_for
 from .process import tuning
-from .services.factories import LINGER
+from .services.factories import GRACE, LINGER
 from .workers import current_worker, settings_of_worker
 
 if TYPE_CHECKING:
@@ -196,11 +196,28 @@ async def wind_down(
     seconds in which callers may go; `last` says that no other process listens on this socket."""
     await app.drain()
     if drain:
-        await listener.leave(drain, last=last)
+        await _let_go(app, listener, drain)
+        if last:
+            await listener.ignore_new()
     listener.refuse()
     await listener.settle()
     await app.stop()
     await listener.end(LINGER)
+
+
+async def _let_go(app: App, listener: GranianServer, seconds: float) -> None:
+    """Lets callers go: for so many seconds, or until all have gone, each answer ends its
+    connection. A stream that was open before has not said so, and its connection would be used
+    again when it ends; so it may end while its caller can still be told."""
+    opened = app.server.opened
+    before = opened.streams - opened.sockets
+    listener.say_goodbye()
+    await listener.empty(seconds)
+    if before:
+        await asyncio.wait({stream.task for stream in before}, timeout=GRACE)
+        for stream in before:
+            stream.end("stopping")
+        await listener.empty(seconds)
 
 
 def stop_signals(log: Log) -> asyncio.Future[int | None]:

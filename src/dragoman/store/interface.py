@@ -21,13 +21,13 @@ from msgspec import Struct
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
-from .budgets import BudgetStore
 from .bulkheads import Bulkheads
+from .limits.budgets import BudgetStore
+from .limits.run_limits import NO_LIMITS, RunLimits
 from .link_keys import LinkKeyStore
 from .link_status import LinkStatusStore
 from .registry import RegistryStore
 from .replicas import ReplicaStore
-from .run_limits import NO_LIMITS, RunLimits
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write

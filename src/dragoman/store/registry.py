@@ -65,6 +65,9 @@ class RegistryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When its lease ends; 0 if it has none."""
     holder: str = ""
     """The worker of the process that has the link of an agent that came by itself."""
+    contested: str = ""
+    """From where another agent claims the name, until the holder has found out whether the one that
+    has it still answers."""
     added_at: int = 0
     removed_at: int = 0
     """When it was removed; 0 if it is still registered."""

@@ -31,8 +31,7 @@ from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
 from dragoman.security.rate_limits import Meter
 from dragoman.store.interface import Store
-from dragoman.store.sent_marks import OWED, SentMarks
-from dragoman.store.sessions import SessionStore
+from dragoman.store.sessions import OWED, SentMarks, SessionStore
 
 from .answers import KEEP_ALIVE, LinkAnswer, round_of
 from .link_figures import LinkReporter, families

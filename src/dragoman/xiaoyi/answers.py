@@ -24,7 +24,7 @@ from dragoman.dialects.losses import FileForms
 from dragoman.dialects.xiaoyi import XiaoYiCallee
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileTransfer
-from dragoman.store.sent_marks import SentMarks
+from dragoman.store.sessions import SentMarks
 
 from .outbound_link import LinkLost, OutboundLink
 

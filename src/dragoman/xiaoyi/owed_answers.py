@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from dragoman.store.interface import AdminFilter, Row, Store
-from dragoman.store.sent_marks import OWED, SentMarks
+from dragoman.store.sessions import OWED, SentMarks
 
 MOST_UNFINISHED = 100_000
 """The maximum number of unfinished tasks that are followed again."""

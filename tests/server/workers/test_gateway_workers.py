@@ -130,6 +130,7 @@ async def test_every_worker_serves_every_agent_and_a_reload_refuses_no_call(
             gateway.process.send_signal(signal.SIGHUP)
             calls = 0
             while "The workers were replaced" not in gateway.output:
+                assert "did not start" not in gateway.output, gateway.output
                 assert await gateway.asked("up") == "echo: hi"
                 calls += 1
             assert calls > 0

@@ -82,8 +82,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *flags: str) -> AsyncIterator[Served]:
-    (folder / "agent.py").write_text(AGENT)
+async def serving(folder: Path, *flags: str, agent: str = AGENT) -> AsyncIterator[Served]:
+    (folder / "agent.py").write_text(agent)
     out = folder / "out.txt"
     with out.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -200,10 +200,9 @@ async def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
     ("server", "told"),
     [
         (Server(workers=2, store="memory:"), "store that processes can share"),
-        (Server(workers=2, mcp=True), "--no-mcp"),
         (Server(workers=2, port=0, grpc=True, grpc_port=0), "--grpc-port 8421"),
     ],
-    ids=["memory", "mcp", "grpc without a port"],
+    ids=["memory", "grpc without a port"],
 )
 def test_what_workers_cannot_share_is_refused(server: Server, told: str) -> None:
     with pytest.raises(ConfigError, match=told):

@@ -73,7 +73,7 @@ async def _copied(work: StoreCopy, *, follow: bool) -> dict[str, tuple[int, int]
     servers = await work.servers()
     if servers and not follow:
         raise ConfigError(
-            f"{servers} server processes use the source. Stop them, or add --follow to copy now "
+            f"Servers use the source ({servers} processes). Stop them, or add --follow to copy now "
             "and stop them later. One that was killed counts until its lease has run out."
         )
     if await work.begin():

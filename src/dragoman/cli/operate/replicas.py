@@ -3,9 +3,7 @@ store."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -14,16 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dragoman.client.auth import CardAuth
-from dragoman.client.connect import read_document
-from dragoman.core.errors import PeerMisbehaved
 from dragoman.server.services.replica import PATH, queues_of, replicas_out
 from dragoman.store import Store
 from dragoman.store.clock import wall_clock
 from dragoman.store.replicas import ReplicaReport, ReplicaState
 
 from ..formatting import line
-from ..session_options import completed
+from ..server_document import AllowPrivate, Authority, read_from_server
 from ..store_access import AsJson, StoreUrl, opened
 
 _COLOURS = {
@@ -47,7 +42,8 @@ def replicas(
     url: Annotated[
         str, Parameter(help="The address of a running server. [default: use the store]")
     ] = "",
-    allow_private: Annotated[bool, Parameter(help="Allow addresses in private networks.")] = False,
+    ca: Authority = None,
+    allow_private: AllowPrivate = False,
     as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> None:
@@ -55,13 +51,11 @@ def replicas(
     holds, and how busy it is; and how many tasks wait for a worker. The exit code is 1 if one is
     lost."""
     if url:
-        body = asyncio.run(_read(completed(url).rstrip("/") + PATH, allow_private=allow_private))
+        what = "the list of the replicas of a server"
+        body, found = read_from_server(url, PATH, _Answer, what, ca=ca, allow_private=allow_private)
     else:
-        body = msgspec.json.encode(opened(store, _look))
-    try:
-        found = msgspec.json.decode(body, type=_Answer)
-    except msgspec.DecodeError:
-        raise PeerMisbehaved(f"These are not the replicas of a server: {url}") from None
+        found = opened(store, _look)
+        body = msgspec.json.encode(replicas_out(found.replicas, found.queues))
     if as_json:
         print(body.decode(), flush=True)
     else:
@@ -70,14 +64,9 @@ def replicas(
         raise SystemExit(1)
 
 
-async def _read(address: str, *, allow_private: bool) -> bytes:
-    async with CardAuth.of(os.environ, allow_private=allow_private) as auth:
-        return await read_document(address, auth=auth, ca="", allow_private=allow_private)
-
-
-async def _look(kept: Store) -> dict[str, Any]:
+async def _look(kept: Store) -> _Answer:
     found = await kept.replicas.all()
-    return replicas_out(found, await queues_of(kept, found))
+    return _Answer(found, await queues_of(kept, found))
 
 
 def _print(found: _Answer) -> None:

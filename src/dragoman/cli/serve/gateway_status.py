@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
-from dragoman.client.auth import CardAuth
-from dragoman.client.connect import read_document
-from dragoman.core.errors import PeerMisbehaved
 from dragoman.gateway.status import PATH
 
 from ..formatting import line
-from ..session_options import completed
+from ..server_document import AllowPrivate, Authority, read_from_server
 from ..store_access import AsJson
 
 HERE = "http://127.0.0.1:8420"
@@ -50,32 +43,22 @@ class _Status(Struct):
 def status(
     *,
     url: Annotated[str, Parameter(help="Where the gateway listens.")] = HERE,
-    ca: Annotated[
-        Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
-    ] = None,
-    allow_private: Annotated[bool, Parameter(help="Allow addresses in private networks.")] = False,
+    ca: Authority = None,
+    allow_private: AllowPrivate = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of the agents behind a running gateway: their addresses, whether they can be
     reached, their load, and their last errors. The exit code is 1 if an agent cannot be reached at
     any of its addresses."""
-    address = completed(url).rstrip("/") + PATH
-    body = asyncio.run(_read(address, ca, allow_private=allow_private))
-    try:
-        found = msgspec.json.decode(body, type=_Status)
-    except msgspec.DecodeError:
-        raise PeerMisbehaved(f"This is not the status of a gateway: {address}") from None
+    body, found = read_from_server(
+        url, PATH, _Status, "the status of a gateway", ca=ca, allow_private=allow_private
+    )
     if as_json:
         print(body.decode(), flush=True)
     else:
         _print(found)
     if any(all(each.state == "open" for each in agent.addresses) for agent in found.agents):
         raise SystemExit(1)
-
-
-async def _read(address: str, ca: Path | None, *, allow_private: bool) -> bytes:
-    async with CardAuth.of(os.environ, allow_private=allow_private) as auth:
-        return await read_document(address, auth=auth, ca=ca or "", allow_private=allow_private)
 
 
 def _print(found: _Status) -> None:

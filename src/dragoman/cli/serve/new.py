@@ -49,9 +49,10 @@ README = """# {title}
 
 An agent that speaks every agent-to-agent dialect, made with `dragoman new`.
 
+    pip install -e '.[dev]'            # pytest, too
+    pytest                             # test it without a port
     dragoman serve agent.py            # http://127.0.0.1:8420/
     dragoman serve agent.py --reload   # while you work on it
-    pytest                             # test it without a port
 
 Ask it:
 
@@ -121,5 +122,6 @@ def new(name: Annotated[str, Parameter(help="Name of the project and of its fold
     print(f"Wrote {folder}/: {', '.join(files)}")
     print("Next:")
     print(f"  cd {folder}")
-    print("  dragoman serve agent.py --reload")
+    print("  pip install -e '.[dev]'")
     print("  pytest")
+    print("  dragoman serve agent.py --reload")

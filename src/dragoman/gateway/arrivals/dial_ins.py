@@ -11,11 +11,12 @@ that says so, or with tasks that wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.agent import Agent
 from dragoman.client.cards import card_in
@@ -37,6 +38,9 @@ from ..upstream_connections import ConnectedAgent
 from ..upstream_pool import RETRY_AFTER, UpstreamPool
 
 log = Logger("gateway")
+SETTLED, LOOK = 10.0, 0.1
+"""Seconds in which another process has to find out whether an agent of a claimed name answers, and
+between two looks whether it has."""
 
 
 class _Connection:
@@ -109,14 +113,20 @@ class DialIns:
         self._work = BackgroundWork()
         self._prefix = ""
         self._make: Make = _stand_in
+        self.answers: Callable[[str, str], Awaitable[bool]] = _nobody
+        """Returns whether an agent that is linked here answers, although one at another place
+        claims its name. One that does not has left."""
 
     def serve(self, prefix: str, make: Make) -> None:
         """Sets which agents are served: those whose owners begin with the prefix."""
         self._prefix, self._make = prefix, make
 
-    async def check(self, name: str, owner: str) -> None:
-        """Raises `Forbidden` if the name belongs to another agent."""
-        if await self._belongs_to_another(name, owner):
+    async def check(self, name: str, owner: str, place: str = "") -> None:
+        """Raises `Forbidden` if the name belongs to another agent. An agent whose link is exclusive
+        says from which `place` it comes: then the name is also that of another agent if one of this
+        name is linked to another process, and still answers there."""
+        another = await self._belongs_to_another(name, owner)
+        if another or (place and await self._answers_elsewhere(name, owner, place)):
             log.warning("An agent may not have the name of another", agent=name, owner=owner)
             raise Forbidden(
                 f"The name {name} belongs to another agent of this gateway.", agent=name
@@ -127,6 +137,34 @@ class DialIns:
             return await self._registry.belongs_to_another(name, owner, self._source)
         known = self._known.get(name)
         return known.owner != owner if known is not None else self._agent_at(name) is not None
+
+    async def _answers_elsewhere(self, name: str, owner: str, place: str) -> bool:
+        """Has the process that is linked to an agent of this name find out whether it answers."""
+        registry = self._registry
+        entry = await registry.store.find(name) if registry is not None else None
+        if registry is None or entry is None or not _is_held(entry, registry.worker()):
+            return False
+        if entry.holder not in await registry.alive():
+            return False
+        await registry.store.put(replace(entry, contested=place))
+        until = asyncio.get_running_loop().time() + SETTLED
+        while asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(LOOK)
+            now = await registry.store.find(name)
+            if now is None or now.holder != entry.holder or now.health is not AgentHealth.UP:
+                return False
+            if not now.contested:
+                return True
+        return False  # nobody is there to say so
+
+    async def _settle(self, name: str, known: _DialIn) -> None:
+        """Finds out whether an agent whose name another one claims still answers."""
+        entry, registry = known.entry, self._registry
+        if entry is None or registry is None or not await self.answers(name, entry.contested):
+            return
+        current = await registry.store.find(name)
+        if current is not None and current.contested and _is_of(current, registry.worker()):
+            await registry.store.put(replace(current, contested=""))
 
     def arrived(self, name: str, owner: str) -> None:
         """Serves an agent, or again one that had left."""
@@ -142,6 +180,8 @@ class DialIns:
         known = self._of(entry.name, entry.owner)
         known.entry = entry
         self._note_place(known)
+        if entry.contested and known.online:
+            self._work.spawn(self._settle(entry.name, known))
         self._work.spawn(self._follow(entry.name, known))
 
     def forget(self, name: str) -> None:
@@ -161,7 +201,7 @@ class DialIns:
         entry = known.entry
         if known.online or entry is None or self._registry is None:
             return False
-        return entry.health is AgentHealth.UP and entry.holder not in ("", self._registry.worker())
+        return _is_held(entry, self._registry.worker())
 
     def _note_place(self, known: _DialIn) -> None:
         if known.agent is not None:
@@ -246,6 +286,9 @@ class DialIns:
                     return
                 if known.agent is None and self._agent_at(name) is not None:
                     return  # another agent has the name here
+                remembered = entry.source is Source.ROOM and not self._is_elsewhere(known)
+                if known.agent is None and remembered:
+                    return  # nobody is in its room now
                 await self._mount(name, known)
                 card = _card_in(entry)
                 if card is not None and known.agent is not None:
@@ -286,3 +329,16 @@ def _card_in(entry: RegistryEntry) -> Card | None:
 def _stand_in(name: str, owner: str) -> UpstreamAgent:
     """Makes an agent that this process cannot be linked to: it has no such channel."""
     return UpstreamAgent(name, dialed_in_pool(name, name, "link", lambda: None))
+
+
+def _is_held(entry: RegistryEntry, besides: str) -> bool:
+    """Returns whether another worker than this one is linked to an agent."""
+    return entry.health is AgentHealth.UP and entry.holder not in ("", besides)
+
+
+def _is_of(entry: RegistryEntry, worker: str) -> bool:
+    return entry.health is AgentHealth.UP and entry.holder == worker
+
+
+async def _nobody(name: str, place: str) -> bool:
+    return False

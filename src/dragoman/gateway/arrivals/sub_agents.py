@@ -18,7 +18,7 @@ from dragoman.core.operations import Operation, R, Resolve, Streamed
 from dragoman.core.peer import Batch, Context, Peer
 from dragoman.core.session import Introduction
 from dragoman.dialects.iat.events import THEIRS
-from dragoman.iat.host import Host, place_of
+from dragoman.iat.host import ANSWER, Host, place_of
 from dragoman.iat.sub_agent import SubAgent
 from dragoman.iat.upstream import stop_task
 from dragoman.net.websocket.peer import WebSocketPeer
@@ -30,6 +30,8 @@ from .dial_ins import DialIns, dialed_in_pool
 log = Logger("gateway")
 OWNER = "iat/"
 """Begins the owner of the name of a sub-agent in the registry."""
+SOCKET = "websocket"
+"""The place of a sub-agent that has no address."""
 SCHEME = "iat-sub-agent"
 """Begins the label of a sub-agent in place of an address, in the journal and for operators."""
 
@@ -76,18 +78,31 @@ class GatewayHost(Host):
         super().__init__("host", description="Sub-agents of this gateway register here.")
         self.dial_ins, self._slug = dial_ins, slug
         dial_ins.serve(OWNER, self._agent)
+        dial_ins.answers = self._answers
         self.news = self._follow
 
     async def check_claim(self, met: Introduction, peer: Peer | None) -> None:
         """Raises `Forbidden` also for a name that an agent of this gateway has."""
         await super().check_claim(met, peer)
-        if met.card is None or not met.callable or place_of(met, peer) is None:
+        place = place_of(met, peer)
+        if met.card is None or not met.callable or place is None:
             return  # it is only a caller
         try:
             name = self._slug(met.who)
         except ConfigError as exc:
             raise Forbidden(exc.message) from None
-        await self.dial_ins.check(name, _owner(met.who))
+        await self.dial_ins.check(
+            name, _owner(met.who), place if isinstance(place, str) else SOCKET
+        )
+
+    async def _answers(self, name: str, place: str) -> bool:
+        """Returns whether a sub-agent answers, although one at another place claims its name."""
+        for sub in tuple(self.agents.values()):
+            if self._slug(sub.name) == name and sub.place != place:
+                if await sub.answers(ANSWER):
+                    return True
+                sub.leave()
+        return False
 
     def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
         """Takes only agents that know the secret: callers of other schemes stay callers."""

@@ -217,12 +217,17 @@ class GranianServer(Embedded):
     async def _work(self, *args: Any) -> None:
         await _with_named_threads(self._spawn_asgi_worker(*args), self._name)
 
-    async def leave(self, seconds: float, *, last: bool = True) -> None:
-        """Lets callers go: for so many seconds, or until all have gone, each answer ends its
-        connection. Then no new connection is begun, if this is the `last` process that listens."""
+    def say_goodbye(self) -> None:
+        """Has each answer end its connection from now on."""
         self.connections.app = closing(self.connections.app)
+
+    async def empty(self, seconds: float) -> None:
+        """Returns when no connection is open any more, or after so many seconds."""
         await no_connections(self._port, seconds)
-        if last and self._sfd is not None and ignore_new_connections(self._sfd):
+
+    async def ignore_new(self) -> None:
+        """Has the system begin no new connection, and waits for those that were begun."""
+        if self._sfd is not None and ignore_new_connections(self._sfd):
             await asyncio.sleep(SETTLE)
 
     def refuse(self) -> None:

@@ -37,5 +37,7 @@ class HeapTrimmer:
         self._stopped.set()
 
     def _run(self, trim: Callable[[int], int]) -> None:
-        while not self._stopped.wait(PAUSE):
-            trim(0)
+        stopped = False
+        while not stopped:
+            trim(0)  # the first time, what the start has left behind
+            stopped = self._stopped.wait(PAUSE)

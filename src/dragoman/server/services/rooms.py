@@ -25,7 +25,7 @@ from dragoman.settings import ChannelSettings, Settings
 from dragoman.store import Store
 from dragoman.store.clock import wall_clock
 from dragoman.store.registry import Source
-from dragoman.store.sent_marks import SentMarks
+from dragoman.store.sessions import SentMarks
 
 from ..agent_mount import Shared
 from ..agent_names import slug, title_slug

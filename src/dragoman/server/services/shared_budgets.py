@@ -1,11 +1,11 @@
 """Shares the rates and quotas of callers among the processes of one store.
 
 Theory. Every process holds a *share* of the budget of each caller that it serves: a few units that
-the store has given it (`store/budgets.py`). A call takes a unit of the share, which costs no more
-than a look into a dict. The next units are asked for before the share is used up, and what is ready
-to be asked for is one exchange with the store, so many callers cost one round trip. A call waits
-only if the share is empty. A caller whose budget is used up is refused without asking, until there
-can be a unit again. Units that nobody has used for a while are given back.
+the store has given it (`store/limits/budgets.py`). A call takes a unit of the share, which costs no
+more than a look into a dict. The next units are asked for before the share is used up, and what is
+ready to be asked for is one exchange with the store, so many callers cost one round trip. A call
+waits only if the share is empty. A caller whose budget is used up is refused without asking, until
+there can be a unit again. Units that nobody has used for a while are given back.
 
 A process that is alone does not share: its meters count by themselves, as exactly as one bucket
 can. It looks every second whether it is still alone.
@@ -21,7 +21,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
 from dragoman.net.service import Service
 from dragoman.security.rate_limits import STREAMS, TASKS, Meter, TokenBucket, name_of, too_many
-from dragoman.store.budgets import BudgetAsk, BudgetGrant, BudgetStore
+from dragoman.store.limits.budgets import BudgetAsk, BudgetGrant, BudgetStore
 from dragoman.store.task_row import Scope
 
 log = Logger("rates")
@@ -37,6 +37,10 @@ STOCK = 32
 then does not wait each time."""
 AHEAD = 4
 """The next units are asked for when one of so many parts of the last ones is left."""
+LEAVING = 2.0
+"""The seconds for which a process that stops waits until it has given back what it held."""
+SOON = 0.05
+"""Seconds after which the store is told of places that new tasks may not need any more."""
 PAUSE = 0.02
 """The shortest time in seconds for which a caller is refused without asking the store."""
 
@@ -65,6 +69,7 @@ class _Share:
         "per_minute",
         "scope",
         "size",
+        "told",
         "units",
         "used",
         "waiting",
@@ -77,6 +82,8 @@ class _Share:
         self.in_use: Callable[[], int] = _none
         """Counts the places of a quota that are in use here, beside the units."""
         self.units = self.used = self.granted = self.waiting = self.idle = 0
+        self.told = 0
+        """The places of a quota that the store believes to be held here."""
         self.back = self.closed_until = self.free_at = 0.0
         self.wanted = False
         self.answered: asyncio.Future[None] | None = None
@@ -115,10 +122,16 @@ class _Share:
             scope=self.scope,
         )
 
-    def receive(self, want: int, grant: BudgetGrant, now: float) -> None:
+    @property
+    def is_told(self) -> bool:
+        """Whether the store knows how many places of a quota are held here."""
+        return bool(self.per_minute) or self.told == self.in_use() + self.units
+
+    def receive(self, ask: BudgetAsk, grant: BudgetGrant, now: float) -> None:
         """Takes what the store has given."""
         self.units += grant.units
-        if want:
+        self.told = ask.held + grant.units
+        if ask.want:
             self.granted = grant.units
         if grant.wait and not grant.units:
             self.free_at = now + grant.wait
@@ -165,6 +178,8 @@ class SharedBudgets(Service):
         self._looking: asyncio.Task[None] | None = None
         self._times_alone = 0
         self._fails = False
+        self._ask_again_at = 0.0
+        """The store could not be asked a moment ago, and is not asked before this time."""
         for meter in meters:
             meter.sharing = self
 
@@ -179,9 +194,9 @@ class SharedBudgets(Service):
             self._looking.cancel()
             await asyncio.wait([self._looking])
             self._looking = None
-            self._give_back(IDLE)
-            while self._exchanging is not None:
-                await asyncio.wait([self._exchanging])
+            self._give_back(0)
+            if self._exchanging is not None:
+                await asyncio.wait([self._exchanging], timeout=LEAVING)
 
     @property
     def held(self) -> int:
@@ -272,7 +287,10 @@ class SharedBudgets(Service):
                     raise
                 now = self._clock()
                 for share, ask, grant in zip(shares, asks, grants, strict=True):
-                    share.receive(ask.want, grant, now)
+                    share.receive(ask, grant, now)
+                    if share.scope is not None and ask.held:
+                        # New tasks are soon in the store, and need no place beside it.
+                        asyncio.get_running_loop().call_later(SOON, self._tell, share)
                 for future in filter(None, answered):
                     if not future.done():
                         future.set_result(None)
@@ -283,6 +301,9 @@ class SharedBudgets(Service):
         self, shares: Sequence[_Share], asks: list[BudgetAsk]
     ) -> Sequence[BudgetGrant]:
         self._known_as = self._worker()
+        both = zip(shares, asks, strict=True)
+        if self._clock() < self._ask_again_at:
+            return [share.count_alone(ask.want, self._clock()) for share, ask in both]
         try:
             grants = await self._store.exchange(self._known_as, asks)
         except DragomanError as exc:
@@ -293,7 +314,7 @@ class SharedBudgets(Service):
                 )
             self._fails = True
             now = self._clock()
-            both = zip(shares, asks, strict=True)
+            self._ask_again_at = now + LOOK
             return [share.count_alone(ask.want, now) for share, ask in both]
         if self._fails:
             self._fails = False
@@ -350,8 +371,8 @@ class SharedBudgets(Service):
         renewed = self._known_as not in ("", self._worker())
         for place, share in list(self._shares.items()):
             share.idle += 1
-            if renewed and share.in_use():
-                self._ask(share)  # the store knows our places under the old name of the worker
+            if not share.is_told or (renewed and share.in_use()):
+                self._ask(share)  # a renewed worker holds nothing in the store yet
             if share.idle < after or share.waiting or share.answered is not None:
                 continue
             if share.units:
@@ -361,3 +382,7 @@ class SharedBudgets(Service):
                 self._ask(share)
             elif not share.in_use() and not share.back:
                 del self._shares[place]
+
+    def _tell(self, share: _Share) -> None:
+        if not share.is_told:
+            self._ask(share)

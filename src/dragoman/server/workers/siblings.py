@@ -8,15 +8,20 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+from dragoman.net.http.asgi import Handler, Receive, Scope, Send
 from dragoman.net.service import Service
 
+from .passed_requests import answer_passed, pass_on
 from .worker_process import WorkerProcess
 
 PATIENCE = 2.0
 """The seconds that another worker may take. Without its figures the answer is incomplete."""
 LARGEST = 16 * 1024 * 1024
 SUFFIX = ".figures"
+PASS, HAS = "pass", b"1"
+"""Begins the line with which a request is passed on, and the answer of a worker that takes it."""
 
 
 class Siblings(Service):
@@ -27,6 +32,8 @@ class Siblings(Service):
     def __init__(self, worker: WorkerProcess) -> None:
         self.own: dict[str, Callable[[], Awaitable[bytes]]] = {}
         """Returns the figures of this worker, by their kinds."""
+        self.answers: dict[str, tuple[Callable[[str], bool], Handler]] = {}
+        """Whether this worker has what a key names, and what answers requests for it."""
         self._folder = Path(worker.folder)
         self._path = self._folder / f"{worker.number}-{os.getpid()}{SUFFIX}"
         self._server: asyncio.Server | None = None
@@ -44,9 +51,31 @@ class Siblings(Service):
     async def figures(self, kind: str) -> list[bytes]:
         """Returns the figures of a kind of the other workers. One that does not answer is left
         out."""
-        others = [each for each in self._folder.glob(f"*{SUFFIX}") if each != self._path]
-        found = await asyncio.gather(*(_asked(each, kind) for each in others))
+        found = await asyncio.gather(*(_asked(each, kind) for each in self._others()))
         return [each for each in found if each]
+
+    def _others(self) -> list[Path]:
+        return [each for each in self._folder.glob(f"*{SUFFIX}") if each != self._path]
+
+    async def pass_on(
+        self, kind: str, key: str, scope: Scope, receive: Receive, send: Send
+    ) -> bool:
+        """Has another worker answer a request, if one of them has what the key names."""
+        for path in self._others():
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    reader, writer = await asyncio.open_unix_connection(path)
+                    writer.write(f"{PASS} {kind} {quote(key, safe='')}\n".encode())
+                    has = await reader.read(1) == HAS
+            except (OSError, TimeoutError):
+                continue
+            try:
+                if has:
+                    await pass_on(reader, writer, scope, receive, send)
+                    return True
+            finally:
+                writer.close()
+        return False
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -54,7 +83,19 @@ class Siblings(Service):
             if kind in self.own:
                 writer.write(await self.own[kind]())
                 await writer.drain()
+            elif kind.startswith(f"{PASS} "):
+                await self._take(kind.split(" "), reader, writer)
         writer.close()
+
+    async def _take(
+        self, words: list[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answers a request that another worker passes on, if it is for us."""
+        _, kind, key = words
+        known = self.answers.get(kind)
+        if known is not None and known[0](unquote(key)):
+            writer.write(HAS)
+            await answer_passed(reader, writer, known[1])
 
 
 async def _asked(path: Path, kind: str) -> bytes:

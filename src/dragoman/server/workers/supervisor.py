@@ -52,8 +52,6 @@ def supervise(settings: Settings, announce: Callable[[socket.socket], None]) -> 
             f"{server.workers} workers need a store that processes can share, not {server.store}: "
             "set --store sqlite:///PATH."
         )
-    if server.mcp:
-        raise ConfigError("MCP sessions are kept by one process: use --no-mcp, or one worker.")
     bind(server.host, server.port, limits=settings.limits, reserved=server.grpc_port).close()
     if asked_for(settings):
         if not server.grpc_port:

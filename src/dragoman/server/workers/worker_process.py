@@ -64,9 +64,7 @@ class WorkerProcess(Struct, frozen=True, kw_only=True):
 
 def settings_of_worker(settings: Settings, worker: WorkerProcess) -> Settings:
     """Returns the settings without what only the first worker of a server has: what dials others in
-    the name of the whole server. MCP sessions are in memory, so no worker could find those of
-    another."""
-    settings = replace(settings, server=replace(settings.server, mcp=False))
+    the name of the whole server."""
     if worker.leads:
         return settings
     return replace(

@@ -22,12 +22,12 @@ from .. import outbox, rules
 from ..clock import Clock
 from ..codec import cut
 from ..interface import AdminFilter, Filter, Listing, Page
+from ..limits.run_limits import NO_LIMITS, RunLimits
 from ..local.private_files import make_folder
 from ..memory.archive import Place
 from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
-from ..run_limits import NO_LIMITS, RunLimits
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
 from ..transfer.file import FileStoreTransfer
 from ..writes import Done, Draft, Input, Record, Write

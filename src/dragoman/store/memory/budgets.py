@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from ..budgets import BudgetAsk, BudgetGrant, fill, grant_of_quota, grant_of_rate
 from ..clock import Clock
+from ..limits.budgets import BudgetAsk, BudgetGrant, fill, grant_of_quota, grant_of_rate
 from ..task_row import Scope
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from .. import rules
-from ..run_limits import FairTurns, Lane, RunLimits, Running, Turn, after
+from ..limits.run_limits import FairTurns, Lane, RunLimits, Running, Turn, after
 from ..task_row import Row
 
 

@@ -16,17 +16,17 @@ from dragoman.core.errors import Conflict, DragomanError, Fenced
 from dragoman.core.model import Hook, Task
 
 from .. import rules
-from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack, pack_piece
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
+from ..limits.budgets import BudgetStore
+from ..limits.run_limits import NO_LIMITS, RunLimits
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..replicas import ReplicaStore
-from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..transfer.memory import MemoryTransfer

@@ -12,7 +12,7 @@ from dragoman.core.lifecycle import WAITING
 
 from .. import rules
 from ..interface import Filter
-from ..run_limits import Running
+from ..limits.run_limits import Running
 from ..task_row import Row, Scope
 from .archive import Archive, Place, fits
 from .records import FrozenTask, Key, LiveTask

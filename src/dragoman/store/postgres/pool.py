@@ -104,9 +104,10 @@ class Database:
         """Returns the rows that a statement finds."""
         return await self.raw.fetch(self._text(sql), *arguments)
 
-    async def fetchrow(self, sql: str, *arguments: object) -> Any:
-        """Returns the first row, or None."""
-        return await self.raw.fetchrow(self._text(sql), *arguments)
+    async def fetchrow(self, sql: str, *arguments: object, patience: float | None = None) -> Any:
+        """Returns the first row, or None. `patience` is how many seconds we wait, unless that is
+        as usual."""
+        return await self.raw.fetchrow(self._text(sql), *arguments, timeout=patience)
 
     async def fetchval(self, sql: str, *arguments: object) -> Any:
         """Returns the first value of the first row, or None."""

@@ -36,8 +36,8 @@ BY_ID = _SELECT + "WHERE task_id = $1"
 LOCKED = BY_ID + " FOR UPDATE"
 HELD = _SELECT + "WHERE worker = $1 AND worker <> ''"
 LOCK_HELD = HELD + " ORDER BY task_id FOR UPDATE"
-# The queue is searched lane by lane (`run_limits.py`): the query jumps from one lane to the next in
-# the index, and returns the first tasks of each.
+# The queue is searched lane by lane (`limits/run_limits.py`): the query jumps from one lane to the
+# next in the index, and returns the first tasks of each.
 LANES = """
 WITH RECURSIVE lane(tenant, skill, n) AS (
   (SELECT tenant, skill, 1 FROM dragoman.task

@@ -18,32 +18,32 @@ from msgspec.structs import replace
 from dragoman.core.errors import ConfigError, StoreUnavailable, TaskNotFound
 from dragoman.core.model import Hook, Task
 
-from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
+from ..limits.budgets import BudgetStore
+from ..limits.run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..replicas import ReplicaStore
-from ..run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..transfer.postgres import PostgresTransfer
 from ..transfer.stored_task import TransferStore
 from ..writes import Done, Draft, Input, Record, Write
-from . import claims, outbox, reader, retention, run_queue
+from . import claims, outbox, reader, retention
 from .address import parse_address
-from .budgets import PostgresBudgets
 from .commit_queue import CommitQueue
 from .database_clock import DatabaseClock
+from .limits import run_queue
+from .limits.budgets import PostgresBudgets
 from .link_keys import PostgresLinkKeys
-from .link_status import PostgresLinkStatus
 from .migrations import migrate, newest, scripts
 from .pool import Database, DatabasePool, Job
 from .registry import PostgresRegistry
-from .replicas import PostgresReplicas
+from .reports import PostgresLinkStatus, PostgresReplicas
 from .sessions import PostgresSessions
 
 R = TypeVar("R")

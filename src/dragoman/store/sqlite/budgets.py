@@ -6,8 +6,16 @@ import sqlite3
 
 from dragoman.core.lifecycle import FINAL
 
-from ..budgets import CLEAN, FORGET, BudgetAsk, BudgetGrant, fill, grant_of_quota, grant_of_rate
 from ..clock import Clock
+from ..limits.budgets import (
+    CLEAN,
+    FORGET,
+    BudgetAsk,
+    BudgetGrant,
+    fill,
+    grant_of_quota,
+    grant_of_rate,
+)
 from .sessions import SessionAccess
 
 _WORKERS = "SELECT count(*) FROM (SELECT 1 FROM worker LIMIT 2)"

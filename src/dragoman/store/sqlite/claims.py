@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from ..run_limits import FairTurns, Lane, RunLimits, Running, Turn, after
+from ..limits.run_limits import FairTurns, Lane, RunLimits, Running, Turn, after
 from . import statements as sql
 
 

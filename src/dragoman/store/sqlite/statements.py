@@ -39,7 +39,7 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 ALL = _SELECT
 BY_ID = _SELECT + "WHERE task_id = ?"
 BY_WORKER = _SELECT + "WHERE worker = ? AND worker <> ''"
-# The queue is searched lane by lane (`run_limits.py`). The index has these very expressions.
+# The queue is searched lane by lane (`limits/run_limits.py`). The index has these very expressions.
 NEXT_LANE = """
 SELECT tenant, skill FROM task WHERE runnable = 1 AND agent = ? AND (tenant, skill) >= (?, ?)
 ORDER BY tenant, skill LIMIT 1"""

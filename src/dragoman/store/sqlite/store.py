@@ -18,10 +18,11 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import ArtifactChunk
 from dragoman.core.model import Hook, Task
 
-from ..budgets import BudgetStore
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
+from ..limits.budgets import BudgetStore
+from ..limits.run_limits import NO_LIMITS, RunLimits
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
 from ..local.worker_locks import WorkerLocks
@@ -29,7 +30,6 @@ from ..local.worker_thread import WorkerThread
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..replicas import ReplicaStore
-from ..run_limits import NO_LIMITS, RunLimits
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..transfer.sqlite import SqliteTransfer
@@ -39,12 +39,11 @@ from .budgets import SqliteBudgets
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
 from .link_keys import SqliteLinkKeys
-from .link_status import SqliteLinkStatus
 from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .registry import SqliteRegistry
-from .replicas import SqliteReplicas
+from .reports import SqliteLinkStatus, SqliteReplicas
 from .sessions import Job, SqliteSessions
 from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter

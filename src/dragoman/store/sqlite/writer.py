@@ -25,9 +25,9 @@ from dragoman.core.errors import Conflict, DragomanError, Fenced, TaskNotFound
 from .. import rules
 from ..clock import Clock
 from ..codec import BRIEF, pack, pack_piece, unpack_input
+from ..limits.run_limits import RunLimits
 from ..local.worker_locks import WorkerLocks
 from ..local.worker_thread import Job, Outcome, report_unavailable
-from ..run_limits import RunLimits
 from ..task_row import Claim, Idempotency, Row, Scope
 from ..transfer.sqlite import insert_parts, mark_dropped
 from ..transfer.stored_task import StoredTask

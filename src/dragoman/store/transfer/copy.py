@@ -24,7 +24,10 @@ from .stored_task import CopyMark, TaskVersion
 PAGE = 1000
 """The number of tasks whose versions are compared at a time."""
 BATCH = 200
-"""The number of tasks that are copied in one transaction."""
+"""The maximum number of tasks that are copied in one transaction."""
+LARGE = 16 * 1024 * 1024
+"""The bytes that a transaction should not exceed. What tasks weigh is known only when they are
+read, so the number of tasks of a transaction follows from those before it."""
 PASSES = 10
 """How often a pass is repeated until it finds nothing to copy."""
 
@@ -39,6 +42,8 @@ class StoreCopy:
         """`origin` says where the source is, without secrets."""
         self._source, self._target = source, target
         self._origin, self._clock = origin, clock
+        self._batch = max(1, BATCH // 20)
+        """The number of tasks of the next transaction."""
 
     async def begin(self) -> bool:
         """Checks both stores and marks the target as a copy. Returns whether the copy was begun
@@ -101,13 +106,15 @@ class StoreCopy:
         gone = list(known)
         if gone:
             await self._target.erase(gone)
-        same = done + len(page) - len(differing)
-        for start in range(0, len(differing), BATCH):
-            names = differing[start : start + BATCH]
-            await self._target.transfer.import_tasks(
-                await self._source.transfer.export_tasks(names)
-            )
-            progress(same + start + len(names))
+        same, copied = done + len(page) - len(differing), 0
+        while copied < len(differing):
+            names = differing[copied : copied + self._batch]
+            tasks = await self._source.transfer.export_tasks(names)
+            await self._target.transfer.import_tasks(tasks)
+            copied += len(names)
+            progress(same + copied)
+            heavy = sum(each.weight for each in tasks) > LARGE
+            self._batch = max(1, self._batch // 2) if heavy else min(BATCH, self._batch * 2)
         return len(differing) + len(gone)
 
     async def _known(self, after: str, last: str | None) -> dict[str, tuple[object, ...]]:

@@ -89,6 +89,9 @@ _TYPES = sql.TYPES | {
 }
 """The types of all columns that are not text."""
 
+COUNTING = 3600.0
+"""Seconds that counting may take."""
+
 _letter_of = attrgetter(*LETTER)
 
 
@@ -115,7 +118,12 @@ class PostgresTransfer:
         await self._pool.write(lambda db: _import_collections(db, found))
 
     async def count(self) -> dict[str, int]:
-        found = await self._pool.read(lambda db: db.fetchrow(_COUNTS))
+        async def job(db: Database) -> Any:
+            # Counting many millions of rows takes longer than any other statement may.
+            await db.execute("SET LOCAL statement_timeout = 0")
+            return await db.fetchrow(_COUNTS, patience=COUNTING)
+
+        found = await self._pool.write(job)
         return dict(zip(COUNTED, map(int, found), strict=True))
 
     async def read_mark(self) -> CopyMark | None:

@@ -56,6 +56,12 @@ class StoredTask(Struct, frozen=True, kw_only=True):
             return self.task
         return pack(added_up(unpack_piece(self.pieces[0])))
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes."""
+        parts = (*self.pieces, *self.inputs, *(record.value for record in self.records))
+        return len(self.task) + sum(map(len, parts))
+
     def split_keys(self) -> tuple[Idempotency | None, list[Idempotency]]:
         """Returns the key of the message that opened the task, and those of later messages of which
         only the key was kept."""

@@ -7,16 +7,14 @@ from pathlib import Path
 from dragoman.store.interface import Store
 
 from .agents import AgentTests
-from .budgets import BudgetTests
 from .callers import CallerTests
 from .durability import DurabilityTests
-from .fair_claims import FairClaimTests
 from .fixture import HandClock
 from .hooks import HookTests
+from .limits import BudgetTests, FairClaimTests
 from .link_keys import LinkKeyTests
-from .link_status import LinkStatusTests
 from .registry import RegistryTests
-from .replicas import ReplicaTests
+from .reports import LinkStatusTests, ReplicaTests
 from .runs import RunTests
 from .sessions import SessionTests
 from .transfer import TransferTests

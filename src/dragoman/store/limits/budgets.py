@@ -18,7 +18,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from .task_row import Scope
+from ..task_row import Scope
 
 PART = 8
 """A process gets at most one of so many parts of what is left, so that others find something."""

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from ..budgets import CLEAN, FORGET, BudgetAsk, BudgetGrant, fill, grant_of_quota, grant_of_rate
-from .database_clock import DatabaseClock
-from .pool import Database, DatabasePool
-from .reader import count_unfinished
+from ...limits.budgets import (
+    CLEAN,
+    FORGET,
+    BudgetAsk,
+    BudgetGrant,
+    fill,
+    grant_of_quota,
+    grant_of_rate,
+)
+from ..database_clock import DatabaseClock
+from ..pool import Database, DatabasePool
+from ..reader import count_unfinished
+
+PATIENCE = 2.0
+"""Seconds for which an exchange waits for a database that is away. A caller waits for it."""
 
 _WORKERS = "SELECT count(*) FROM (SELECT 1 FROM dragoman.worker WHERE lease_until > $1 LIMIT 2) w"
 _NEW_RATES = """
@@ -48,7 +59,7 @@ class PostgresBudgets:
         async def job(db: Database) -> bool:
             return int(await db.fetchval(_WORKERS, await self._time.ask(db))) <= 1
 
-        return await self._pool.read(job)
+        return await self._pool.read(job, PATIENCE)
 
     async def exchange(self, worker: str, asks: list[BudgetAsk]) -> list[BudgetGrant]:
         rates = [ask for ask in asks if ask.per_minute]
@@ -60,7 +71,7 @@ class PostgresBudgets:
                 grants[_place(ask)] = await self._quota(db, worker, ask)
             return grants
 
-        grants = await self._pool.write(job)
+        grants = await self._pool.write(job, PATIENCE)
         if abs(self._time() - self._cleaned_at) >= CLEAN:
             self._cleaned_at = self._time()
             before = self._cleaned_at - FORGET

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .. import rules
-from ..run_limits import (
+from ... import rules
+from ...limits.run_limits import (
     FIRST,
     LANES,
     FairTurns,
@@ -16,10 +16,10 @@ from ..run_limits import (
     after,
     after_tenant,
 )
-from ..task_row import Row
-from . import statements as sql
-from .claims import ENLISTED
-from .pool import Database
+from ...task_row import Row
+from .. import statements as sql
+from ..claims import ENLISTED
+from ..pool import Database
 
 # Two claims at the same time would each see a free place, and take it.
 _ONE_CLAIM = "SELECT pg_advisory_xact_lock(hashtext('dragoman.running'))"

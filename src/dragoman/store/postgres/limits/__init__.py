@@ -1,0 +1,1 @@
+"""The limits that processes share, on PostgreSQL."""
