@@ -41,7 +41,7 @@ class Assumed:
     database_cores: float = 32.0  # of one large database server
     database_tb: float = 8.0
     wal_mb: float = 200.0  # a second, to its disk and its standby
-    wal_bytes: float = 1_400.0  # of a task; measured in docs/adr/0027
+    wal_bytes: float = 1_400.0  # of a task; measured in docs/adr/0028
     deletion_us: float = 42.0  # to delete a task and to vacuum after it; measured there too
 
 

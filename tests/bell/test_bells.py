@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 from dragoman.bell import SharedBell
 from dragoman.bell.nats import NatsBell
 from dragoman.bell.postgres import PostgresBell
+from dragoman.bell.shared import ConnectedBell
 from dragoman.core.errors import ConfigError
 from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.pool import connect
@@ -21,7 +23,7 @@ from nats_server import NatsServer
 from ports import own_port
 from postgres import server_url
 from security.certs import Authority
-from waiting import before_again, stays, until
+from waiting import before_again, stays, turns, until
 
 EVERYTHING = ["everything"]
 
@@ -249,3 +251,34 @@ async def test_a_notification_does_not_wait_for_the_disk(tmp_path: Path) -> None
     await until(lambda: ear.heard)
     assert await opened[-1].fetchval("SHOW synchronous_commit") == "off"
     await ear.bell.stop()
+
+
+class _Stubborn(ConnectedBell):
+    """Its client loses a cancellation that arrives together with a failure, as asyncio.wait_for of
+    Python 3.11 does."""
+
+    lost = 0
+
+    async def _connect(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.lost += 1
+            if self.lost > 1:
+                raise
+            raise OSError("refused") from None
+
+    async def _send(self, message: bytes) -> None: ...
+
+    async def _check(self) -> None: ...
+
+    async def _disconnect(self) -> None: ...
+
+
+async def test_a_bell_stops_although_its_client_loses_the_cancellation() -> None:
+    bell = _Stubborn()
+    await bell.start(lambda task_ids: None)
+    await turns(2)  # it begins to connect
+    async with asyncio.timeout(20):
+        await bell.stop()
+    assert bell.lost == 2

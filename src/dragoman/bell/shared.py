@@ -25,6 +25,8 @@ Heard = Callable[[Sequence[str] | None], None]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two attempts to connect."""
+CANCEL_AGAIN = 1.0
+"""Seconds after which a bell that was told to stop is told once more."""
 
 
 class SharedBell(Protocol):
@@ -99,9 +101,11 @@ class ConnectedBell(ABC):
 
     async def stop(self) -> None:
         work, self._work = self._work, None
-        if work is not None:
+        while work is not None and not work.done():
+            # A client may lose a cancellation that arrives together with a failure, and we would
+            # connect again.
             work.cancel()
-            await asyncio.wait([work])
+            await asyncio.wait([work], timeout=CANCEL_AGAIN)
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
