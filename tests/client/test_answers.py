@@ -84,7 +84,7 @@ async def said(agent: LittleHttp) -> Task | Message:
         return await found.send("Is it fine?")
 
 
-async def streamed(agent: LittleHttp) -> tuple[Task | Message, list[Stamped | Message]]:
+async def streamed(agent: LittleHttp) -> tuple[Task, list[Stamped | Message]]:
     async with connect(agent.url, limits=QUICK) as found:
         events = found.stream("Is it fine?")
         told = [event async for event in events]
@@ -182,9 +182,9 @@ async def test_a_message_that_ends_the_stream_of_a_task_is_the_reply() -> None:
     events = (task("submitted", history=[ASKED]), message("Oslo "), message("is fine"))
     async with stranger(IN_STATUS, *events) as agent:
         result, told = await streamed(agent)
-    assert isinstance(result, Message)
-    assert result.text == ANSWER
-    assert told[-1] == result
+    assert isinstance(told[-1], Message)
+    assert told[-1].text == result.text == ANSWER
+    assert (result.id, result.answer) == ("", told[-1])
 
 
 async def test_a_file_between_pieces_of_text_stays_between_them() -> None:
