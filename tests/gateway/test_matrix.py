@@ -142,6 +142,7 @@ def wrong(found: dict[tuple[str, ...], Any]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 async def test_each_dialect_alone_loses_what_is_declared(tmp_path: Path) -> None:
     found: dict[tuple[str, ...], Any] = {}
     async with ways(tmp_path, on_phones=["worker"], in_rooms=["worker"]) as way:
@@ -159,6 +160,7 @@ async def test_each_dialect_alone_loses_what_is_declared(tmp_path: Path) -> None
     assert wrong(found) == [], "\n".join(wrong(found))
 
 
+@pytest.mark.slow
 async def test_every_dialect_in_front_of_every_dialect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
