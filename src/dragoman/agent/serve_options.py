@@ -38,6 +38,7 @@ class ServeOptions(TypedDict, total=False):
     insecure: bool
     log_level: Literal["debug", "info", "warning", "error"]
     reload: bool
+    drain: float
     watchdog: float
     card_access: str
     metrics_access: str
