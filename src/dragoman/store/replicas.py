@@ -35,14 +35,16 @@ class ReplicaReport(Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     host: str
     """The machine of the process."""
     pid: int
-    version: str
-    url: str = ""
-    """Where it is reached, if it knows."""
     number: int = 0
     """Its number among the workers of one server; 0: it is the only process of its server."""
+    url: str = ""
+    """Where it is reached, if it knows."""
+    version: str
+    stopping: bool = False
+    silent: int = 0
+    """The milliseconds since the report was written, set by the store."""
     agents: tuple[str, ...] = ()
     """The agents whose tasks it runs, by their names in the store."""
-    started_at: int
     running: int = 0
     """The tasks that it runs now."""
     waiting: int = 0
@@ -53,13 +55,11 @@ class ReplicaReport(Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """The open WebSockets, over which agents and callers are linked to this process alone."""
     requests: int = 0
     """The requests that were answered since its start."""
+    started_at: int
     request_rate: float = 0.0
     event_rate: float = 0.0
     """The events that it sends in streams."""
     error_rate: float = 0.0
-    stopping: bool = False
-    silent: int = 0
-    """The milliseconds since the report was written, set by the store."""
 
     @property
     def state(self) -> ReplicaState:

@@ -36,6 +36,8 @@ class BudgetAsk(Struct, frozen=True, kw_only=True):
     owner: str
     size: int
     """The units of the whole budget."""
+    scope: Scope | None = None
+    """If given, the unfinished tasks of this caller take places too."""
     per_minute: int = 0
     """The units that become free in a minute; 0: it is a quota."""
     want: int = 0
@@ -43,8 +45,6 @@ class BudgetAsk(Struct, frozen=True, kw_only=True):
     """Units of a rate that are given back; a negative number was used without having been taken."""
     held: int = 0
     """The places of a quota that this process has, whether it uses them or not."""
-    scope: Scope | None = None
-    """If given, the unfinished tasks of this caller take places too."""
 
 
 class BudgetGrant(Struct, frozen=True, gc=False):

@@ -66,6 +66,8 @@ BUSY = (
 """The statement has changed nothing, and may succeed if it is repeated."""
 UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 """PostgreSQL cannot store a NUL character in a text."""
+TROUBLE = (*LOST, *BUSY, *UNSTORABLE, asyncpg.InsufficientResourcesError)
+"""What a job may fail with; the last one is a full disk, or no memory."""
 _WRONG_ADDRESS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -187,14 +189,8 @@ class DatabasePool:
             try:
                 async with self.connection(until) as db:
                     return await job(db)
-            except LOST as error:
+            except TROUBLE as error:
                 await self._pause_after(error, until)
-            except BUSY as error:
-                await self._pause_after(error, until)
-            except UNSTORABLE as error:
-                raise unstorable() from error
-            except asyncpg.InsufficientResourcesError as error:  # a full disk, or no memory
-                raise unavailable(error) from error
 
     async def write(self, job: Job[R], patience: float = STATEMENT) -> R:
         """Does a job in one transaction. If the connection is lost during the commit, looks up
@@ -215,16 +211,10 @@ class DatabasePool:
                         raise
                     await db.execute("COMMIT")
                     return result
-            except LOST as error:
-                if marked and await self._has_committed(db, until):
+            except TROUBLE as error:
+                if marked and isinstance(error, LOST) and await self._has_committed(db, until):
                     return result
                 await self._pause_after(error, until)
-            except BUSY as error:
-                await self._pause_after(error, until)
-            except UNSTORABLE as error:
-                raise unstorable() from error
-            except asyncpg.InsufficientResourcesError as error:  # a full disk, or no memory
-                raise unavailable(error) from error
 
     async def _has_committed(self, lost: Database, until: float) -> bool:
         """Returns whether the last transaction of a lost connection was committed. The server may
@@ -234,8 +224,12 @@ class DatabasePool:
         return bool(latest == lost.marks)
 
     async def _pause_after(self, error: BaseException, until: float) -> None:
+        """Waits before the next attempt. If there is none, raises what the caller is told."""
         check_argument(error)
-        if self._closed or asyncio.get_running_loop().time() >= until:
+        if isinstance(error, UNSTORABLE):
+            raise unstorable() from error
+        may_succeed = isinstance(error, (*LOST, *BUSY)) and not self._closed
+        if not may_succeed or asyncio.get_running_loop().time() >= until:
             raise unavailable(error) from error
         await asyncio.sleep(FIRST_PAUSE * random.uniform(0.5, 1.5))
 

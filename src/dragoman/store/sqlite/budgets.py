@@ -6,7 +6,6 @@ import sqlite3
 
 from dragoman.core.lifecycle import FINAL
 
-from ..clock import Clock
 from ..limits.budgets import (
     CLEAN,
     FORGET,
@@ -16,7 +15,7 @@ from ..limits.budgets import (
     grant_of_quota,
     grant_of_rate,
 )
-from .sessions import SessionAccess
+from .collection import SqliteCollection
 
 _WORKERS = "SELECT count(*) FROM (SELECT 1 FROM worker LIMIT 2)"
 _RATE = "SELECT units, since FROM rate WHERE kind = ? AND owner = ?"
@@ -32,12 +31,10 @@ WHERE kind = ? AND owner = ? AND (held = 0 OR worker NOT IN (SELECT worker FROM 
 _STATES = "SELECT state, n FROM tally WHERE agent = ? AND tenant = ? AND principal = ?"
 
 
-class SqliteBudgets:
+class SqliteBudgets(SqliteCollection):
     """Implements `BudgetStore`."""
 
-    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
-        self._write, self._read, self._clock = write, read, clock
-        self._cleaned_at = 0
+    _cleaned_at = 0
 
     async def alone(self) -> bool:
         found = await self._read(lambda db: db.execute(_WORKERS).fetchone())

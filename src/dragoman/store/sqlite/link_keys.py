@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict
 
-from ..clock import Clock
 from ..codec import Unpacker, pack
 from ..link_keys import LinkKey
-from .sessions import SessionAccess
+from .collection import SqliteCollection
 
 _SELECT = "SELECT body, revoked_at FROM link_key "
 _FIND = f"{_SELECT} WHERE access_key = ?"
@@ -25,11 +24,8 @@ _REVOKE = "UPDATE link_key SET revoked_at = ? WHERE access_key = ? AND revoked_a
 _key_in = Unpacker(LinkKey)
 
 
-class SqliteLinkKeys:
+class SqliteLinkKeys(SqliteCollection):
     """Implements `LinkKeyStore`."""
-
-    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
-        self._write, self._read, self._clock = write, read, clock
 
     async def add(self, key: LinkKey) -> LinkKey:
         kept = replace(key, added_at=self._clock(), revoked_at=0)

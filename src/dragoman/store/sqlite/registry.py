@@ -8,10 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from .. import registry as rules
-from ..clock import Clock
 from ..codec import Unpacker, pack
 from ..registry import REMEMBERED, AgentHealth, RegistryEntry, Source
-from .sessions import SessionAccess
+from .collection import SqliteCollection
 
 _SELECT = "SELECT body, revision FROM registered "
 _FIND = f"{_SELECT} WHERE name = ?"
@@ -31,11 +30,8 @@ DELETE FROM registered WHERE removed_at > 0 AND removed_at <= ?
 _entry_in = Unpacker(RegistryEntry)
 
 
-class SqliteRegistry:
+class SqliteRegistry(SqliteCollection):
     """Implements `RegistryStore`."""
-
-    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
-        self._write, self._read, self._clock = write, read, clock
 
     async def put(self, entry: RegistryEntry) -> RegistryEntry:
 

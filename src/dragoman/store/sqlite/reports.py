@@ -8,12 +8,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ..clock import Clock
 from ..codec import Unpacker, pack
 from ..link_status import REMEMBERED as LINK_REMEMBERED
 from ..link_status import LinkStatus
 from ..replicas import REMEMBERED, ReplicaReport, listed
-from .sessions import SessionAccess
+from .collection import SqliteCollection
 
 _PUT_LINK = """
 INSERT OR REPLACE INTO link_status (side, agent_id, server, host, reported_at, body)
@@ -24,11 +23,8 @@ _ALL_LINK = "SELECT body FROM link_status ORDER BY side, agent_id, server, host"
 _status_in = Unpacker(LinkStatus)
 
 
-class SqliteLinkStatus:
+class SqliteLinkStatus(SqliteCollection):
     """Implements `LinkStatusStore`."""
-
-    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
-        self._write, self._read, self._clock = write, read, clock
 
     async def put(self, statuses: Iterable[LinkStatus]) -> None:
         now = self._clock()
@@ -53,11 +49,8 @@ _ALL_REPLICA = "SELECT reported_at, body FROM replica"
 _report_in = Unpacker(ReplicaReport)
 
 
-class SqliteReplicas:
+class SqliteReplicas(SqliteCollection):
     """Implements `ReplicaStore`."""
-
-    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
-        self._write, self._read, self._clock = write, read, clock
 
     async def put(self, report: ReplicaReport) -> None:
         now = self._clock()

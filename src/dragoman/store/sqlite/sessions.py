@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..clock import Clock
 from ..codec import Unpacker, pack
 from ..sessions import MOST, TokenSession
+from .collection import SqliteCollection
 
 R = TypeVar("R")
 Job = Callable[[sqlite3.Connection], R]
@@ -39,17 +39,8 @@ _FIRST = "INSERT INTO said (key, until) VALUES (?, ?) ON CONFLICT (key) DO NOTHI
 _session_in = Unpacker(TokenSession)
 
 
-class SessionAccess(Protocol):
-    """Does a job with a connection, in a transaction of the thread that owns it."""
-
-    def __call__(self, job: Job[R]) -> Awaitable[R]: ...
-
-
-class SqliteSessions:
+class SqliteSessions(SqliteCollection):
     """Implements `SessionStore`."""
-
-    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
-        self._write, self._read, self._clock = write, read, clock
 
     async def keep(self, session: TokenSession) -> None:
         place = (session.key, session.agent, session.who, session.until, pack(session))

@@ -17,24 +17,15 @@ from ..postgres.write_statement import COUNT, SHARDS
 from ..sessions import UsedKey
 from ..task_row import Idempotency
 from ..writes import Record
+from . import stored_task as form
 from .rows import COLLECTIONS, DROPPED, HOOK, hook_row, mark_in, rows_of, version_in
-from .stored_task import (
-    COUNTED,
-    VERSIONED,
-    Collections,
-    CopyMark,
-    HasCollections,
-    StoredTask,
-    TaskVersion,
-    collections_of,
-    hooks_version,
-    stored_task,
-)
+from .stored_task import Collections, CopyMark, HasCollections, StoredTask, TaskVersion
 
 # The names of the columns are our own; every value from outside is bound. The last one is whether
 # the task is runnable at a copy (`rules.unclaim`).
 _VERSIONS = f"""
-SELECT task_id, {", ".join(VERSIONED)}, cancel::int, ended, runnable OR (worker <> '' AND ended = 0
+SELECT task_id, {", ".join(form.VERSIONED)}, cancel::int, ended,
+  runnable OR (worker <> '' AND ended = 0
   AND (cancel OR NOT (state IN ('input-required', 'auth-required') AND inputs = heard)))
 FROM dragoman.task WHERE task_id > $1 ORDER BY task_id LIMIT $2"""  # noqa: S608
 _RECORDED = """
@@ -112,7 +103,7 @@ class PostgresTransfer:
 
     async def export_collections(self) -> Collections:
         used = await self._pool.read(lambda db: db.fetch(_USED_KEYS))
-        return await collections_of(self._store, [UsedKey(key, until) for key, until in used])
+        return await form.collections_of(self._store, [UsedKey(key, until) for key, until in used])
 
     async def import_collections(self, found: Collections) -> None:
         await self._pool.write(lambda db: _import_collections(db, found))
@@ -124,7 +115,7 @@ class PostgresTransfer:
             return await db.fetchrow(_COUNTS, patience=COUNTING)
 
         found = await self._pool.write(job)
-        return dict(zip(COUNTED, map(int, found), strict=True))
+        return dict(zip(form.COUNTED, map(int, found), strict=True))
 
     async def read_mark(self) -> CopyMark | None:
         found = await self._pool.read(lambda db: db.fetchrow(_READ_MARK))
@@ -146,7 +137,7 @@ async def _versions(db: Database, after: str, limit: int) -> list[TaskVersion]:
     last = found[-1][0]
     recorded = dict(await db.fetch(_RECORDED, after, last))
     hooked = [name for (name,) in await db.fetch(_HOOKED, after, last)]
-    hooks = {name: hooks_version(await outbox.cursors(db, name)) for name in hooked}
+    hooks = {name: form.hooks_version(await outbox.cursors(db, name)) for name in hooked}
     return [version_in(tuple(row), recorded, hooks) for row in found]
 
 
@@ -163,7 +154,7 @@ async def _export(db: Database, task_ids: list[str]) -> list[StoredTask]:
         ended, log, frozen = found[sql.WIDTH :]
         name = row.task_id
         exported.append(
-            stored_task(
+            form.stored_task(
                 row,
                 pieces=[log] if log is not None else [body for (body,) in pieces[name]],
                 task=frozen or b"",

@@ -12,8 +12,8 @@ from ..codec import pack, unpack_input
 from ..outbox import LETTER
 from ..sessions import UsedKey
 from ..sqlite import statements as sql
+from ..sqlite.collection import ConnectionAccess
 from ..sqlite.outbox import SqliteOutbox
-from ..sqlite.sessions import SessionAccess
 from ..task_row import Idempotency
 from ..writes import Record
 from .rows import COLLECTIONS, DROPPED, HOOK, hook_row, mark_in, rows_of, version_in
@@ -71,8 +71,8 @@ class SqliteTransfer:
     def __init__(
         self,
         store: HasCollections,
-        write: SessionAccess,
-        read: SessionAccess,
+        write: ConnectionAccess,
+        read: ConnectionAccess,
         write_tasks: Callable[[list[StoredTask]], Awaitable[None]],
         clock: Clock,
     ) -> None:

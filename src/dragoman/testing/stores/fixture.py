@@ -184,6 +184,13 @@ class StoreFixture:
         """Creates a task that a worker holds, or that is runnable if the name is empty."""
         return await self.create(self.draft(task_id, worker=worker, scope=scope))
 
+    async def enlist(self, count: int) -> list[str]:
+        """Enlists workers, and returns their names."""
+        workers = [f"w{n}" for n in range(1, count + 1)]
+        for worker in workers:
+            await self.store.enlist(worker, LEASE)
+        return workers
+
     async def append(self, write: Write) -> None:
         """Appends to a log and waits for the commit."""
         await commit(lambda done: self.store.append(write, done))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dragoman.store.interface import RunLimits, Scope, Store
+from dragoman.store.interface import NO_LIMITS, RunLimits, Scope, Store
 from dragoman.store.limits.budgets import PART, BudgetAsk, BudgetGrant
 from dragoman.store.limits.run_limits import LANES
 from dragoman.store.task_row import HIGH
@@ -41,15 +41,10 @@ class FairClaimTests(StoreTests):
     """Tests of `claim` with several tenants and with limits, and of `count_queued`."""
 
     async def _claim(
-        self,
-        fixture: StoreFixture,
-        limit: int,
-        limits: RunLimits | None = None,
-        *,
-        worker: str = "w1",
-        agent: str = AGENT,
+        self, fixture: StoreFixture, limit: int, limits: RunLimits = NO_LIMITS, **by: str
     ) -> list[str]:
-        rows = await fixture.store.claim(worker, agent, limit, limits or RunLimits())
+        worker, agent = by.get("worker", "w1"), by.get("agent", AGENT)
+        rows = await fixture.store.claim(worker, agent, limit, limits)
         return [row.task_id for row in rows]
 
     async def test_a_tenant_with_a_long_queue_does_not_delay_others(self, tmp_path: Path) -> None:
@@ -118,9 +113,7 @@ class FairClaimTests(StoreTests):
 
     async def test_limits_hold_for_claims_at_the_same_time(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
-            workers = [f"w{n}" for n in range(1, 6)]
-            for worker in workers:
-                await fixture.store.enlist(worker, LEASE)
+            workers = await fixture.enlist(5)
             for n in range(30):
                 await queue(fixture, f"t{n:02}", "ab"[n % 2], "pq"[n % 3 % 2])
             limits = RunLimits(per_tenant=6, skills={"p": 4})

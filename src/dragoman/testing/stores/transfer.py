@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -91,11 +93,17 @@ async def copy_all(source: TransferStore, target: TransferStore) -> None:
 class TransferTests(StoreTests):
     """Tests of `Store.transfer`."""
 
-    async def test_a_copy_holds_everything_that_its_source_holds(self, tmp_path: Path) -> None:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        async with self.fixture(tmp_path / "a") as a, self.fixture(tmp_path / "b") as b:
+    @asynccontextmanager
+    async def _two(self, folder: Path) -> AsyncIterator[tuple[StoreFixture, StoreFixture]]:
+        """A store that holds something of everything, and an empty one."""
+        (folder / "a").mkdir()
+        (folder / "b").mkdir()
+        async with self.fixture(folder / "a") as a, self.fixture(folder / "b") as b:
             await fill(a)
+            yield a, b
+
+    async def test_a_copy_holds_everything_that_its_source_holds(self, tmp_path: Path) -> None:
+        async with self._two(tmp_path) as (a, b):
             await copy_all(a.store.transfer, b.store.transfer)
             if self.durable:
                 await b.reopen()
@@ -131,10 +139,7 @@ class TransferTests(StoreTests):
             assert not await target.sessions.first(b"used", START + 1000)
 
     async def test_a_claim_is_not_copied(self, tmp_path: Path) -> None:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        async with self.fixture(tmp_path / "a") as a, self.fixture(tmp_path / "b") as b:
-            await fill(a)
+        async with self._two(tmp_path) as (a, b):
             claim = (await a.store.row(ALICE, "t-running")).claim
             await copy_all(a.store.transfer, b.store.transfer)
             row = await b.store.row(ALICE, "t-running")
@@ -201,10 +206,7 @@ class TransferTests(StoreTests):
     async def test_an_import_takes_the_place_of_what_was_imported_before(
         self, tmp_path: Path
     ) -> None:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        async with self.fixture(tmp_path / "a") as a, self.fixture(tmp_path / "b") as b:
-            await fill(a)
+        async with self._two(tmp_path) as (a, b):
             await copy_all(a.store.transfer, b.store.transfer)
             row = await a.store.row(ALICE, "t-running")
             await a.end(row, heard=1)
@@ -227,10 +229,7 @@ class TransferTests(StoreTests):
             assert await b.store.transfer.export_tasks([*names, "t-none"]) == exported
 
     async def test_new_webhooks_of_a_copy_get_new_numbers(self, tmp_path: Path) -> None:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        async with self.fixture(tmp_path / "a") as a, self.fixture(tmp_path / "b") as b:
-            await fill(a)
+        async with self._two(tmp_path) as (a, b):
             await copy_all(a.store.transfer, b.store.transfer)
             known = {each.id >> 32 for each in await b.store.outbox(dead=False, limit=10)}
             known |= {each.id >> 32 for each in await b.store.outbox(dead=True, limit=10)}

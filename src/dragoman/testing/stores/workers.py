@@ -107,9 +107,7 @@ class WorkerTests(StoreTests):
 
     async def test_no_task_is_claimed_twice(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
-            workers = [f"w{n}" for n in range(1, 6)]
-            for worker in workers:
-                await fixture.store.enlist(worker, LEASE)
+            workers = await fixture.enlist(5)
             for n in range(40):
                 await fixture.open_task(f"t{n:02}", worker="")
             claims = await asyncio.gather(

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from ...limits.budgets import (
-    CLEAN,
-    FORGET,
-    BudgetAsk,
-    BudgetGrant,
-    fill,
-    grant_of_quota,
-    grant_of_rate,
-)
+from ...limits import budgets
+from ...limits.budgets import BudgetAsk, BudgetGrant
 from ..database_clock import DatabaseClock
 from ..pool import Database, DatabasePool
 from ..reader import count_unfinished
@@ -72,9 +65,9 @@ class PostgresBudgets:
             return grants
 
         grants = await self._pool.write(job, PATIENCE)
-        if abs(self._time() - self._cleaned_at) >= CLEAN:
+        if abs(self._time() - self._cleaned_at) >= budgets.CLEAN:
             self._cleaned_at = self._time()
-            before = self._cleaned_at - FORGET
+            before = self._cleaned_at - budgets.FORGET
             await self._pool.read(lambda db: db.execute(_DROP_RATES, before))
         return [grants[_place(ask)] for ask in asks]
 
@@ -84,7 +77,7 @@ class PostgresBudgets:
         now = await self._time.ask(db)
         others = int(await db.fetchval(_OTHERS, *place, worker, now))
         unfinished = await count_unfinished(db, ask.scope) if ask.scope is not None else 0
-        grant = grant_of_quota(ask, others, unfinished)
+        grant = budgets.grant_of_quota(ask, others, unfinished)
         await db.execute(_PUT_QUOTA, *place, worker, ask.held + grant.units)
         await db.execute(_DROP_QUOTAS, *place)
         return grant
@@ -103,8 +96,8 @@ async def _rates(
     grants: dict[tuple[str, str], BudgetGrant] = {}
     left: list[float] = []
     for ask in asks:
-        units = fill(ask, *known.get(_place(ask), (float(ask.size), now)), now)
-        grant = grants[_place(ask)] = grant_of_rate(ask, units)
+        units = budgets.fill(ask, *known.get(_place(ask), (float(ask.size), now)), now)
+        grant = grants[_place(ask)] = budgets.grant_of_rate(ask, units)
         left.append(units - grant.units)
     await db.execute(_PUT_RATES, kinds, owners, left, now)
     return grants
