@@ -228,7 +228,7 @@ def _become(args: list[str], cwd: str, environ: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.orig_argv = args
-    sys.argv = args[1:]
+    sys.argv[:] = args[1:]  # in place: modules that were imported may hold it
     if args[1] == "-m":
         sys.path.insert(0, cwd)
         del sys.argv[1]

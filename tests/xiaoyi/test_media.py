@@ -77,7 +77,7 @@ class FileHost:
         match path.partition("?")[0]:
             case "/redirect":
                 head = f"HTTP/1.1 302 Found\r\nLocation: {self.url}/secret\r\n"
-                writer.write(f"{head}Content-Length: 0\r\n\r\n".encode())
+                writer.write(f"{head}Connection: close\r\nContent-Length: 0\r\n\r\n".encode())
             case "/endless":
                 writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
                 while True:
@@ -97,7 +97,10 @@ class FileHost:
         await writer.drain()
 
     def _file(self, writer: asyncio.StreamWriter, content: bytes, more: str = "") -> None:
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n{more}\r\n"
+        # It answers once on each connection.
+        head = (
+            f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(content)}\r\n{more}\r\n"
+        )
         writer.write(head.encode() + content)
 
 
@@ -337,7 +340,7 @@ async def test_a_phone_is_told_working_and_may_cancel_while_a_file_is_downloaded
         await on.phone.say("clearContext", "se-2", params={})
         assert (await on.phone.final(other))["status"]["state"] == "canceled"
         assert on.got == []
-        assert on.on_disk() == []
+        await until(lambda: on.on_disk() == [])
 
 
 async def test_one_session_cannot_receive_any_number_of_messages_at_once(tmp_path: Path) -> None:
