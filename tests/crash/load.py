@@ -142,9 +142,12 @@ class Load:
                 group.create_task(self._again_and_again())
             # Long things overlap as they please: after some kills most of them wait their turn.
             places = asyncio.Semaphore(100)
+            first = list(dict.fromkeys(self._long))  # each kind, however short the run is
+            self._dice.shuffle(first)
             while not self.enough.is_set():
                 await places.acquire()
-                long = group.create_task(self._one(self._dice.choice(self._long)))
+                kind = first.pop() if first else self._dice.choice(self._long)
+                long = group.create_task(self._one(kind))
                 long.add_done_callback(lambda _: places.release())
                 await asyncio.sleep(pace * self._dice.uniform(0.05, 0.2))  # of a caller
 

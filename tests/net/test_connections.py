@@ -175,7 +175,8 @@ async def test_answers_held_back_by_http_2_windows_do_not_stay(
     size: int, streams: tuple[int, ...], stalled: int
 ) -> None:
     fields = head(1, "POST", "/", ("a2a-version", "1.0"), ("content-type", "application/json"))
-    async with open_server(stall=0.5, head_time=0.5) as home, dialed(home) as (reader, writer):
+    # On a slow machine the request itself takes a while, and must not be what is closed.
+    async with open_server(stall=2.0, head_time=2.0) as home, dialed(home) as (reader, writer):
         fields[2] = (":authority", f"127.0.0.1:{home.port}")
         body = call("SendMessage", said("x" * size))
         writer.write(greeting(window=0))

@@ -23,7 +23,7 @@ from dragoman.security.iat import LOOK, MARK, Sessions
 from dragoman.store import open_store
 from dragoman.store.memory.sessions import MemorySessions
 from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_server
-from waiting import turns, until
+from waiting import before_again, turns, until
 
 HOST = Context(principal="iat:host-1", schemes=("iat",))
 TOOL = Tool(name="read")
@@ -202,6 +202,7 @@ async def refused(ask: Callable[[], Awaitable[dict[str, Any]]]) -> None:
     """Waits until a token is good no more: a second, where there is time for it."""
 
     async def error() -> Any:
+        await before_again()  # a caller that asks too often is refused for that
         return (await ask()).get("error")
 
     assert (await until(error))["code"] == "unauthorized"
