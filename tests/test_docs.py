@@ -95,9 +95,16 @@ async def test_every_python_block_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     space: dict[str, Any] = {"__name__": "__docs__"}
-    for block in blocks(page, "python"):
-        if block.run:
-            await perform(block, space, tmp_path)
+    known = set(sys.modules)
+    try:
+        for block in blocks(page, "python"):
+            if block.run:
+                await perform(block, space, tmp_path)
+    finally:
+        for module in set(sys.modules) - known:  # another page may have a file of the same name
+            where = getattr(sys.modules[module], "__file__", None)
+            if where is not None and Path(where).is_relative_to(tmp_path):
+                del sys.modules[module]
 
 
 def test_every_block_can_be_pasted_into_python_m_asyncio() -> None:
