@@ -36,6 +36,11 @@ async def before_again() -> None:
     await asyncio.sleep(0.05)
 
 
+async def pace(seconds: float) -> None:
+    """The pace of a caller, a sender or a reader that a test plays. Nothing waits for it."""
+    await asyncio.sleep(seconds)
+
+
 async def stays(condition: Callable[[], Any], seconds: float = 0.05) -> None:
     """Looks for a short while that something stays true, where no later event can prove it."""
     deadline = time.monotonic() + seconds

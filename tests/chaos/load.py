@@ -57,11 +57,11 @@ class ChaosLoad(Load):
         self._hook_url = hook_url
         self._quick = [*self._quick, *[self._hooked] * 4]
 
-    async def run(self, quick: int = 6, pace: float = 1.0) -> None:
+    async def run(self, quick: int = 6, slower: float = 1.0) -> None:
         """Returns when all that was begun came to its end."""
         reading = asyncio.create_task(self._read_along())
         try:
-            await super().run(quick, pace)
+            await super().run(quick, slower)
         finally:
             reading.cancel()
             await asyncio.wait([reading])

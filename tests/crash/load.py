@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from crash.client import Client, Down, Event, Lost, Refused, message, sending, state_in
-from waiting import before_again, within
+from waiting import before_again, pace, within
 
 FINAL = frozenset(f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED"))
 WAITING = "TASK_STATE_INPUT_REQUIRED"
@@ -135,7 +135,7 @@ class Load:
     def client(self) -> Client:
         return self._dice.choice(self.clients)
 
-    async def run(self, quick: int = 6, pace: float = 1.0) -> None:
+    async def run(self, quick: int = 6, slower: float = 1.0) -> None:
         """Returns when all that was begun came to its end."""
         async with asyncio.TaskGroup() as group:
             for _ in range(quick):
@@ -149,12 +149,12 @@ class Load:
                 kind = first.pop() if first else self._dice.choice(self._long)
                 long = group.create_task(self._one(kind))
                 long.add_done_callback(lambda _: places.release())
-                await asyncio.sleep(pace * self._dice.uniform(0.05, 0.2))  # of a caller
+                await pace(slower * self._dice.uniform(0.05, 0.2))
 
     async def _again_and_again(self) -> None:
         while not self.enough.is_set():
             await self._one(self._dice.choice(self._quick))
-            await asyncio.sleep(self._dice.uniform(0.01, 0.08))  # the pace of a caller
+            await pace(self._dice.uniform(0.01, 0.08))
 
     async def _one(self, kind: Kind) -> None:
         try:
@@ -207,12 +207,12 @@ class Load:
             task_id = self.memory.ack(task, "once")
             self.memory.keys.setdefault(key, set()).add(task_id)
             self.memory.expected[task_id] = text.upper()
-            await asyncio.sleep(self._dice.random())  # the pace of a caller
+            await pace(self._dice.random())
 
     async def _cancel(self) -> None:
         task_id = await self._send("600 0.1", "count", wait=False)
         self.memory.cancels.add(task_id)
-        await asyncio.sleep(self._dice.random())  # the pace of a caller
+        await pace(self._dice.random())
         try:
             task = await self._surely("CancelTask", {"id": task_id})
             self.memory.seen(task)
@@ -322,7 +322,7 @@ class Load:
             await self._follow(tale)
             if tale.state in FINAL:
                 break
-            await asyncio.sleep(self._dice.random() * 0.3)  # the pace of a caller
+            await pace(self._dice.random() * 0.3)
             certain &= await self._answer(tale, word)
             tale.state, tale.done = "", False
         await self._follow(tale)

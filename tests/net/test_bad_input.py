@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from net.served_peer import call, open_server, post, said
-from waiting import until
+from waiting import pace, until
 
 GOOD = call("SendMessage", said("hi"))
 
@@ -61,7 +61,7 @@ async def test_a_body_too_large_is_refused_while_it_streams() -> None:
         async with asyncio.timeout(60):
             for _ in range(20):  # far less than a body that never ends
                 writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
-                await asyncio.sleep(0.01)  # the pace of the sender
+                await pace(0.01)
                 if reader._buffer:  # type: ignore[attr-defined]
                     break
             heard = await reader.readuntil(b"}")
@@ -86,7 +86,7 @@ async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
             # Well before the time is over: what arrives after the answer makes TCP reset the
             # connection, and then the answer may be lost on its way to us.
             for _ in range(4):
-                await asyncio.sleep(0.1)  # the pace of the sender
+                await pace(0.1)
                 writer.write(b"x")
         async with asyncio.timeout(60):
             heard = await reader.readuntil(b"}")

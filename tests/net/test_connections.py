@@ -25,7 +25,7 @@ from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
 from net.served_peer import RunningServer, call, open_server, post, said
 from ports import NEEDS_IPV6
-from waiting import stays, until
+from waiting import pace, stays, until
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 HANG = 60.0
@@ -86,7 +86,7 @@ async def test_a_half_handshake_that_trickles_is_closed_all_the_same() -> None:
         async def trickle() -> None:
             for byte in PREFACE[:-1] * 1000:
                 writer.write(bytes([byte]))
-                await asyncio.sleep(0.05)  # the pace of the caller
+                await pace(0.05)
 
         trickling = asyncio.create_task(trickle())
         await ended(reader)
@@ -105,7 +105,7 @@ async def test_a_flood_of_pings_and_settings_ends_its_connection(first: bytes) -
                 while not reading.done():
                     writer.write(flood)
                     await writer.drain()
-                    await asyncio.sleep(0.01)  # the pace of the caller
+                    await pace(0.01)
             except ConnectionError:
                 pass
             await reading
@@ -195,7 +195,7 @@ async def test_a_reader_that_gets_on_is_waited_for() -> None:
         async with asyncio.timeout(HANG):
             while piece := await reader.read(100_000):
                 heard += len(piece)
-                await asyncio.sleep(0.01)  # the pace of the reader
+                await pace(0.01)
         assert heard > 2_000_000
 
 

@@ -19,7 +19,7 @@ from hostile.frames import fragment, upgrade
 from net.iat.sub_agent import SECRET, open_server
 from net.served_peer import RunningServer
 from net.served_peer import open_server as open_plain_server
-from waiting import until
+from waiting import pace, until
 
 HANG = 60.0
 
@@ -47,7 +47,7 @@ async def test_bad_frames_are_no_sign_of_life(frame: str) -> None:
         async def say() -> None:
             while True:
                 await socket.send(frame)
-                await asyncio.sleep(0.1)  # the pace of the caller
+                await pace(0.1)
 
         saying = asyncio.create_task(say())
         await closed(socket)
@@ -64,7 +64,7 @@ async def test_bad_frames_do_not_keep_a_socket_that_was_good_once() -> None:
         async def say() -> None:
             while True:
                 await socket.send("{")
-                await asyncio.sleep(0.1)  # the pace of the caller
+                await pace(0.1)
 
         saying = asyncio.create_task(say())
         await closed(socket)

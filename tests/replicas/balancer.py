@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from waiting import before_again
+
 
 class Balancer:
     """Passes connections on, in turn."""
@@ -39,7 +41,7 @@ class Balancer:
                 with suppress(ConnectionRefusedError):
                     port = self.ports[self._turn % len(self.ports)]
                     return await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.sleep(0.05)  # before it asks all of them again
+            await before_again()
 
     def move(self, *ports: int) -> None:
         """Cuts what is open, and passes new connections on to these servers only."""

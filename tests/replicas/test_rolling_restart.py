@@ -20,7 +20,7 @@ from dragoman.client.retry import Pauses
 from interop.peers import A2A_SDK, PeerUnavailable
 from postgres import store_url
 from replicas.balancer import Balancer, balancing
-from waiting import until
+from waiting import pace, until
 
 pytestmark = pytest.mark.slow
 REPLICAS = 3
@@ -123,7 +123,7 @@ async def test_our_client_notices_no_restart(
             while not over.is_set():
                 await call(agent)
                 done[call.__name__] += 1
-                await asyncio.sleep(0.05)  # of a caller
+                await pace(0.05)
 
     async with cluster(tmp_path) as running, asyncio.TaskGroup() as group:
         for _ in range(CALLERS):
