@@ -137,14 +137,27 @@ class Exchange:
         caller is admitted."""
         self._driver, self.session = driver, driver.callee()
 
-    async def admit(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
-        """Authenticates the caller by its headers. If only the frame can tell, `receive` does."""
+    def admit(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Awaitable[None] | None:
+        """Authenticates the caller by its headers; if that takes time, the result has to be
+        awaited. If only the frame can tell, `receive` does it."""
         driver = self._driver
         if driver.admission is not None:
-            return
+            return None
         try:
             admitted = driver.server.admit(headers, target, certificate)
-            self.ctx = admitted if isinstance(admitted, Context) else await admitted
+        except BadParams as exc:
+            self._refusal = exc
+            return None
+        if type(admitted) is not Context:
+            return self._admitted(admitted)
+        self.ctx = admitted
+        return None
+
+    async def _admitted(self, admitted: Awaitable[Context]) -> None:
+        try:
+            self.ctx = await admitted
         except BadParams as exc:
             # The caller is fine but one of its headers is not. `receive` raises this, so that the
             # answer can carry the id of the call.
@@ -174,14 +187,26 @@ class Exchange:
     async def receive(self, frame: Frame, certificate: str = "") -> Asked:
         """Decodes the frame and authorizes its caller. Raises the error to answer with if either
         fails."""
-        driver, session = self._driver, self.session
-        server = driver.server
-        self._more = signals = iter(session.receive(frame))
+        signal = self.decode(frame)
+        admission = self._driver.admission
+        if admission is not None:
+            self.caller = await admission.admit(self.session, frame, certificate)
+            self.ctx = self.caller.ctx
+        return self.authorize(signal)
+
+    def decode(self, frame: Frame) -> Signal:
+        """Decodes the frame. This and `authorize` are `receive` for a caller that `admit` has
+        authenticated."""
+        self._more = signals = iter(self.session.receive(frame))
         signal = next(signals)
         self.id = signal.id
-        if driver.admission is not None:
-            self.caller = await driver.admission.admit(session, frame, certificate)
-            self.ctx = self.caller.ctx
+        return signal
+
+    def authorize(self, signal: Signal) -> Asked:
+        """Returns the signal if its caller may send it in this dialect; raises the error to answer
+        with if not, or if the signal is one."""
+        driver, session = self._driver, self.session
+        server = driver.server
         # `type` is compared, since an `isinstance` that fails costs a search in the metaclass of a
         # Struct.
         if type(signal) is Fault:

@@ -235,11 +235,15 @@ class GrpcServer:
                 await agents.recognize(headers, target, certificate)
                 body = await self._read(servicer)
                 exchange.redirect(agents.of_tenant(path, body))
-                await exchange.admit(headers, target, certificate)
+                admitting = exchange.admit(headers, target, certificate)
+                if admitting is not None:
+                    await admitting
             else:
                 if named is not None:
                     exchange.redirect(named)
-                await exchange.admit(headers, target, certificate)
+                admitting = exchange.admit(headers, target, certificate)
+                if admitting is not None:
+                    await admitting
                 body = await self._read(servicer)
         except DragomanError:
             exchange.identify(Frame(b"", path, headers))  # for the version of the path

@@ -67,7 +67,9 @@ class HttpEndpoint:
         try:
             incoming, body = RequestBody(scope, receive, headers), b""
             try:
-                await exchange.admit(headers, target, certificate)
+                admitting = exchange.admit(headers, target, certificate)
+                if admitting is not None:
+                    await admitting
                 # Requests with GET and DELETE have no body to read.
                 if scope["method"] == "POST":
                     recognized: Recognized | None = None
@@ -80,10 +82,12 @@ class HttpEndpoint:
                 body, extra = await incoming.drain()
                 exchange.identify(Frame(body, target, headers))
                 raise
-            signal = await exchange.receive(Frame(body, target, headers), certificate)
-            body = b""  # a large one would stay in memory until the call is answered
-            if driver.admission is not None:
+            if driver.admission is None:
+                signal = exchange.authorize(exchange.decode(Frame(body, target, headers)))
+            else:
+                signal = await exchange.receive(Frame(body, target, headers), certificate)
                 server.recognized.add(_address(scope))
+            body = b""  # a large one would stay in memory until the call is answered
             if exchange.echo:
                 extra = (_echo(exchange),)
             if type(signal) is Call:
