@@ -18,12 +18,11 @@ has answered, if the caller has no key by which a repetition would have to find 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.agent.answers import CallRefused, Canceled, Failed, Rejected
-from dragoman.agent.turn import Turn, access_of
+from dragoman.agent.answers import CallRefused, Failed, Rejected
 from dragoman.core import events
 from dragoman.core.errors import (
     AgentTimedOut,
@@ -32,49 +31,31 @@ from dragoman.core.errors import (
     PeerUnreachable,
     TaskNotFound,
 )
-from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Message, State, Status, Task
+from dragoman.core.model import State, Status, Task
 from dragoman.core.operations import GetTask, Watch
-from dragoman.core.peer import Batch, Context, Peer
-from dragoman.core.questions import question_in
+from dragoman.core.peer import Batch, Peer
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
-from .answers import Answers
-from .first_events import is_whole, tells_more
-from .questions import ask_caller
-from .relayed_task import RelayedTask
+from .event_mirror import EventMirror
+from .first_events import is_plain, is_whole, tells_more
 from .remote_task import context_for
-from .upstream import Upstream
 
 log = Logger("relay")
 
 UNKNOWN_OUTCOME = "unknown_outcome"
 """The reason of a task whose message may have been executed or not."""
-AGENT_CANCELED = "agent_canceled"
-"""The reason of a task that the remote agent canceled, unless it gives one itself."""
 
 
-class Relay:
+class Relay(EventMirror):
     """Mirrors one remote task in a local task."""
 
-    def __init__(self, turn: Turn, upstream: Upstream) -> None:
-        self._turn, self._upstream = turn, upstream
-        self._access = access_of(turn)
-        self._remote = RelayedTask(self._access, upstream)
-        # Our own task has its limit. This one is for what is not part of it yet: a message that
-        # arrives in pieces and never ends.
-        held = TaskGrowth(self._access.run.shared.max_task_size, "limits.max_task_size")
-        self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
-        self._ctx = Context()
-        self._answers = Answers(upstream, in_doubt=bool(self._remote.id))
-        self._has_artifacts = False
-        self._unsent = False
-        """Whether an attempt to send the message failed before anything was sent."""
-        self._started = False
-        self._over = False
+    _state: StreamState | None = None
+    """What was received so far. Most tasks end with their first events, and need none."""
+    _unsent = False
+    """Whether an attempt to send the message failed before anything was sent."""
 
     async def run(self) -> None:
         """Follows the remote task to its end, and ends the local task in the same way."""
@@ -107,19 +88,15 @@ class Relay:
 
     async def _follow(self) -> None:
         """Mirrors the events of one connection."""
-        # If events are numbered, the number shows whether anything arrived. Only without numbers
-        # the whole task has to be built and compared.
-        seq = self._state.seq
-        task = None if seq else self._state.task()
-        lost = False
-        sent = self._remote.id or not self._unsent
-        address = self._remote.recorded_address if sent else ""
-        async with self._upstream.peer(self._remote.id, address) as peer:
+        before, lost, task_id = self._position(), False, self._remote.id
+        address = "" if self._unsent and not task_id else self._remote.recorded_address
+        async with self._upstream.peer(task_id, address) as peer:
             self._remote.address = self._upstream.address
-            if not self._remote.id:
+            if not task_id:
                 await self._before_sending(peer)
             try:
-                await self._answers.deliver_pending(peer, self._ctx)
+                if self._answers is not None:
+                    await self._answers.deliver_pending(peer, self._ctx)
                 if await self._mirror_all(self._stream(peer), peer):
                     return
             except (PeerUnreachable, TimeoutError) as exc:
@@ -131,16 +108,25 @@ class Relay:
                 lost = True
                 name = self._upstream.name
                 log.info("The connection was lost", agent=name, task=self._turn.task_id)
-                if self._remote.id and not self._state.seq and await self._look(peer):
+                if self._remote.id and not self._position()[0] and await self._look(peer):
                     return
-        heard = seq != self._state.seq or (not seq and task != self._state.task())
+        heard = self._position() != before
         if not lost:
-            if not self._state.begun:
+            if self._state is None or not self._state.begun:
                 raise PeerMisbehaved(f"{self._upstream.name} said nothing")
             if heard:
                 return  # a stream may end with a question, and the next one resumes after it
-        self._state.connected(cursor=True)
+        if self._state is not None:
+            self._state.connected(cursor=True)
         await self._upstream.lost(heard=heard)
+
+    def _position(self) -> tuple[int, Task | None]:
+        """Returns how far the remote task was received: up to the event with this number or, if its
+        events have no numbers, as this task."""
+        state = self._state
+        if state is None:
+            return 0, None
+        return state.seq, None if state.seq else state.task()
 
     async def _look(self, peer: Peer) -> bool:
         """Mirrors a remote task that has ended or waits, and returns whether it is over. Some
@@ -190,7 +176,7 @@ class Relay:
         """Sends the message, or goes on with the task that it has opened."""
         key = self._remote.key
         if self._remote.id:
-            ctx = replace(self._ctx, cursor=self._state.seq)
+            ctx = replace(self._ctx, cursor=self._position()[0])
             return peer.stream(Watch(task_id=self._remote.id), ctx)
         ctx = replace(self._ctx, idempotency_key=key)
         return peer.stream(self._upstream.request(self._turn, key), ctx)
@@ -202,8 +188,9 @@ class Relay:
         entries = await (_ready(steps) if known else self._remote.first(_ready(steps), steps))
         try:
             while entries is not None:
-                if not self._remote.id:
-                    self._found(entries)
+                if not known and not self._remote.id and self._found(entries):
+                    await self._mirror_whole(entries, peer)
+                    return True
                 for new in self._new(entries):
                     if self._copied(new):
                         await throttle()
@@ -214,167 +201,42 @@ class Relay:
                 entries = await _ready(steps)
         finally:
             await steps.aclose()
-        for new in self._state.ended():
+        for new in self._state.ended() if self._state is not None else ():
             await self._mirror(new, peer)
         return self._over
 
-    def _found(self, entries: Sequence[Entry]) -> None:
+    def _found(self, entries: Sequence[Entry]) -> bool:
         """Records the remote task. One that is over already, and has asked nothing, is mirrored in
-        one write, which this record is part of."""
+        one write, which this record is part of. Returns whether nothing but these events has to be
+        looked at for that."""
+        plain = is_plain(entries)
         for first in entries:
             if isinstance(first, events.Stamped):
-                self._remote.found(first.task_id, first.context_id, over=is_whole(entries))
-                return
+                over = plain or is_whole(entries)
+                self._remote.found(first.task_id, first.context_id, over=over)
+                break
+        return plain
 
     def _new(self, entries: Sequence[Entry]) -> list[Entry]:
         """Returns what is new in these entries. A first snapshot is converted to the events that
         lead to it, because it may be the only form in which our caller ever sees them."""
+        state = self._state
+        if state is None:
+            # Our own task has its limit. This one is for what is not part of it yet: a message that
+            # arrives in pieces and never ends.
+            held = TaskGrowth(self._access.run.shared.max_task_size, "limits.max_task_size")
+            state = self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
         first = entries[0]
         if (
-            not self._state.begun
+            not state.begun
             and isinstance(first, events.Stamped)
             and isinstance(first.event, events.Snapshot)
             and tells_more(first.event.task)
         ):
             task = first.event.task
             empty = Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED))
-            self._state.catch_up(empty)
-        return self._state.take(entries)
-
-    # The events of the remote task.
-
-    async def _mirror(self, entry: Entry, peer: Peer) -> None:
-        if isinstance(entry, Message):
-            self._over = True
-            if self._upstream.replies:
-                metadata, extensions = entry.metadata, entry.extensions
-                await self._turn.reply(*entry.parts, metadata=metadata, extensions=extensions)
-            else:
-                await self._turn.artifact(*entry.parts)
-            return
-        if entry.task_id != self._remote.id:
-            raise PeerMisbehaved(f"{self._upstream.name} tells of another task than ours")
-        if not self._started:
-            self._started = True
-            await self._upstream.started(entry.task_id, entry.context_id)
-        await _MIRROR[type(entry.event)](self, entry, peer)
-
-    async def _emit(self, event: events.AnyEvent) -> None:
-        """Records an event of the remote task as ours."""
-        run = self._access.run
-        run.emit(event)
-        await run.throttle()
-
-    async def _opened(self, entry: events.Stamped, peer: Peer) -> None:
-        """Does nothing: the local task has been created as well."""
-
-    async def _snapshot(self, entry: events.Stamped, peer: Peer) -> None:
-        """Mirrors a snapshot that differs from what the events of the remote task led to."""
-        event = entry.event
-        assert isinstance(event, events.Snapshot)  # noqa: S101  by the table
-        last = event.task.state in FINAL
-        self._has_artifacts |= bool(event.task.artifacts)
-        for artifact in event.task.artifacts:
-            await self._emit(events.ArtifactChunk(artifact=artifact, append=False, last=last))
-        status = event.task.status
-        await self._state_changed(
-            replace(entry, event=events.StateChanged(state=status.state, message=status.message)),
-            peer,
-        )
-
-    async def _state_changed(self, entry: events.Stamped, peer: Peer) -> None:
-        event = entry.event
-        assert isinstance(event, events.StateChanged)  # noqa: S101  by the table
-        if event.state in FINAL:
-            await self._ended(event)
-            return
-        if event.state in WAITING:
-            await self._waits(entry, event.state, event.message, peer)
-            return
-        message, metadata = event.message, event.metadata
-        if metadata and DETACHED in metadata:
-            parts = message.parts if message is not None else ()
-            await self._turn.detach(*parts)
-        elif metadata or (message is not None and message.parts):
-            ours = None if message is None else self._ours(message)
-            more = {key: each for key, each in (metadata or {}).items() if key != "attempt"}
-            if ours is not None or more:
-                await self._emit(
-                    events.StateChanged(state=State.WORKING, message=ours, metadata=more or None)
-                )
-
-    def _ours(self, message: Message) -> Message:
-        """Returns a message of the remote agent as one of our task."""
-        return self._access.message(message.parts, message.metadata, message.extensions)
-
-    async def _ended(self, event: events.StateChanged) -> None:
-        self._over = True
-        turn, message = self._turn, event.message
-        words = message.text if message is not None else ""
-        if event.state is State.COMPLETED:
-            if message is None or not message.parts:
-                return
-            if self._upstream.replies:
-                metadata, extensions = message.metadata, message.extensions
-                await turn.complete(*message.parts, metadata=metadata, extensions=extensions)
-            elif not self._has_artifacts:
-                await turn.artifact(*message.parts)
-            return
-        about = {**((message.metadata if message else None) or {}), **(event.metadata or {})}
-        reason = about.get("reason")
-        if event.state is State.REJECTED:
-            raise turn.reject(words)
-        given = reason if isinstance(reason, str) else ""
-        if event.state is State.CANCELED:
-            words = words or f"{self._upstream.name} canceled the task"
-            raise Canceled(words, reason=given or AGENT_CANCELED)
-        words = words or f"The task of {self._upstream.name} is {event.state}"
-        raise turn.fail(words, reason=given or str(event.state))
-
-    def _copied(self, entry: Entry) -> bool:
-        """Mirrors an event that is the same in our task, and returns whether this was one: a piece
-        of an artifact, or a note."""
-        if not isinstance(entry, events.Stamped) or not self._started:
-            return False
-        event = entry.event
-        is_chunk = isinstance(event, events.ArtifactChunk)
-        if not (is_chunk or isinstance(event, events.Noted)) or entry.task_id != self._remote.id:
-            return False
-        self._has_artifacts |= is_chunk
-        self._access.run.emit(event)
-        return True
-
-    async def _made(self, entry: events.Stamped, peer: Peer) -> None:
-        if self._copied(entry):
-            await self._access.run.throttle()
-
-    # The questions of the remote task.
-
-    async def _asked(self, entry: events.Stamped, peer: Peer) -> None:
-        event = entry.event
-        assert isinstance(event, events.Asked)  # noqa: S101  by the table
-        question = event.question
-        answers = self._answers
-        if question in answers.delivered:
-            return  # the first state of a stream, not a new question
-        if question not in answers.given:
-            with self._upstream.waiting():
-                answers.given[question] = await ask_caller(self._turn, self._upstream, event)
-        await answers.deliver(question, entry.task_id, peer, self._ctx)
-
-    async def _waits(
-        self, entry: events.Stamped, state: State, message: Message | None, peer: Peer
-    ) -> None:
-        """Mirrors a question in the form of A2A: a state, with our data part if there is one."""
-        found = question_in(message, state)
-        message_id = message.message_id if message is not None else ""
-        asked = events.Asked(
-            question=found.name or message_id or f"{entry.task_id}#{entry.seq or entry.at}",
-            kind=found.kind,
-            message=message or self._access.message(()),
-            body=found.details,
-        )
-        await self._asked(replace(entry, event=asked), peer)
+            state.catch_up(empty)
+        return state.take(entries)
 
 
 async def _ready(steps: AsyncGenerator[Batch, None]) -> Sequence[Entry] | None:
@@ -387,13 +249,3 @@ async def _ready(steps: AsyncGenerator[Batch, None]) -> Sequence[Entry] | None:
 
 def _unknown(name: str) -> str:
     return f"The connection to {name} was lost, and nobody can tell whether it got the message"
-
-
-_MIRROR: dict[type[events.AnyEvent], Callable[[Relay, events.Stamped, Peer], Awaitable[None]]] = {
-    events.Opened: Relay._opened,
-    events.Snapshot: Relay._snapshot,
-    events.StateChanged: Relay._state_changed,
-    events.ArtifactChunk: Relay._made,
-    events.Noted: Relay._made,
-    events.Asked: Relay._asked,
-}

@@ -14,7 +14,7 @@ class RelayedTask(RemoteTask):
     def __init__(self, access: TurnAccess, upstream: Upstream) -> None:
         super().__init__(access, access.record_name(AGENT, "relay"))
         self._upstream = upstream
-        self.in_doubt = self.announced
+        self.in_doubt = bool(self.announced)
 
     async def find(self) -> str:
         """Asks the upstream for the task of our message."""

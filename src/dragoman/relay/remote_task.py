@@ -79,6 +79,7 @@ class RemoteTask:
         """Whether the first answer is awaited although our task does not want it any more."""
         self._looked = False
         """Whether the journal was asked for the task. Nothing else records it during this run."""
+        self._announced: list[str] | None = None
         self.key = f"{self._run.task_id}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
         self.in_doubt = False
@@ -101,28 +102,24 @@ class RemoteTask:
         that is not known."""
         if self.id and self._started is not None:
             return self._started.address
-        return self._announced() or ""
+        return self.announced[-1] if self.announced else ""
 
     @property
-    def announced(self) -> bool:
-        """Whether this run or an earlier one was about to send the message."""
-        return self._announced() is not None
+    def announced(self) -> list[str]:
+        """The addresses to which this run or an earlier one was about to send the message, the last
+        one at the end. A message that could not be sent to one is announced again for the next."""
+        if self._announced is None:
+            self._announced = []
+            while (raw := self._run.recorded(self._sending_key(len(self._announced)))) is not None:
+                self._announced.append(msgspec.json.decode(raw, type=str))
+        return self._announced
 
     async def announce(self) -> None:
         """Records that the message is about to be sent to the address."""
-        if self._announced() != self.address:
-            key = self._sending_key(self._announcements)
+        if self.announced[-1:] != [self.address]:
+            key = self._sending_key(len(self.announced))
+            self.announced.append(self.address)
             await self._run.record(key, msgspec.json.encode(self.address))
-
-    def _announced(self) -> str | None:
-        """Returns the address to which the message was about to be sent last. A message that could
-        not be sent to one address is announced again for the next."""
-        address: str | None = None
-        self._announcements = 0
-        while (raw := self._run.recorded(self._sending_key(self._announcements))) is not None:
-            address = msgspec.json.decode(raw, type=str)
-            self._announcements += 1
-        return address
 
     def _sending_key(self, number: int) -> str:
         return f"{self._sending}#{number}" if number else self._sending

@@ -180,7 +180,8 @@ class Run:
         """Returns the journal record of a call of an earlier attempt."""
         if self.chunks is not None:
             self.chunks.flush()
-        value = self.journal.entries.get(key)
+        journal = self._journal
+        value = journal.entries.get(key) if journal is not None else None
         if self.replay is not None:
             self.replay.passed(key, recorded=value is not None)
         return value

@@ -132,7 +132,9 @@ class WebSocketEndpoint(SocketEndpoint):
         frame = Frame(b"", self.target, headers)
         exchange = Exchange(driver, driver.callee())
         try:
-            await exchange.admit(headers, self.target, certificate_in(scope))
+            admitting = exchange.admit(headers, self.target, certificate_in(scope))
+            if admitting is not None:
+                await admitting
             if driver.admission is not None:
                 await driver.admission.admit(exchange.session, frame, certificate_in(scope))
         except DragomanError as error:

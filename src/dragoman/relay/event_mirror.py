@@ -1,0 +1,206 @@
+"""The half of a relay that writes the events of a remote task into the log of our own task."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec.structs import replace
+
+from dragoman.agent.answers import Canceled
+from dragoman.agent.turn import Turn, access_of
+from dragoman.core import events
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.extensions import DETACHED
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Message, State
+from dragoman.core.peer import ANYONE, Peer
+from dragoman.core.questions import question_in
+from dragoman.core.stream_state import Entry
+
+from .answers import Answers
+from .questions import ask_caller
+from .relayed_task import RelayedTask
+from .upstream import Upstream
+
+AGENT_CANCELED = "agent_canceled"
+"""The reason of a task that the remote agent canceled, unless it gives one itself."""
+
+
+class EventMirror:
+    """Mirrors the events of one remote task in a local task."""
+
+    _ctx = ANYONE
+    """The context of calls to the remote agent."""
+    _answers: Answers | None = None
+    _has_artifacts = False
+    _started = False
+    _over = False
+    """Whether the remote task has ended, and our own with it."""
+
+    def __init__(self, turn: Turn, upstream: Upstream) -> None:
+        self._turn, self._upstream = turn, upstream
+        self._access = access_of(turn)
+        self._remote = RelayedTask(self._access, upstream)
+        self._resumed = bool(self._remote.id)
+
+    async def _mirror_whole(self, entries: Sequence[Entry], peer: Peer) -> None:
+        """Mirrors all events of a task that is over (`is_plain`)."""
+        first, run = entries[0], self._access.run
+        assert isinstance(first, events.Stamped)  # noqa: S101  by `is_plain`
+        self._started = True
+        await self._upstream.started(first.task_id, first.context_id)
+        for entry in entries[1:]:
+            assert isinstance(entry, events.Stamped)  # noqa: S101  by `is_plain`
+            event = entry.event
+            if type(event) is not events.StateChanged:
+                self._has_artifacts |= type(event) is events.ArtifactChunk
+                run.emit(event)
+            elif event.state in FINAL:
+                await self._ended(event)
+            elif event.message is not None or event.metadata:
+                await self._state_changed(entry, peer)
+
+    async def _mirror(self, entry: Entry, peer: Peer) -> None:
+        if isinstance(entry, Message):
+            self._over = True
+            if self._upstream.replies:
+                metadata, extensions = entry.metadata, entry.extensions
+                await self._turn.reply(*entry.parts, metadata=metadata, extensions=extensions)
+            else:
+                await self._turn.artifact(*entry.parts)
+            return
+        if entry.task_id != self._remote.id:
+            raise PeerMisbehaved(f"{self._upstream.name} tells of another task than ours")
+        if not self._started:
+            self._started = True
+            await self._upstream.started(entry.task_id, entry.context_id)
+        await _MIRROR[type(entry.event)](self, entry, peer)
+
+    async def _emit(self, event: events.AnyEvent) -> None:
+        """Records an event of the remote task as ours."""
+        run = self._access.run
+        run.emit(event)
+        await run.throttle()
+
+    async def _opened(self, entry: events.Stamped, peer: Peer) -> None:
+        """Does nothing: the local task has been created as well."""
+
+    async def _snapshot(self, entry: events.Stamped, peer: Peer) -> None:
+        """Mirrors a snapshot that differs from what the events of the remote task led to."""
+        event = entry.event
+        assert isinstance(event, events.Snapshot)  # noqa: S101  by the table
+        last = event.task.state in FINAL
+        self._has_artifacts |= bool(event.task.artifacts)
+        for artifact in event.task.artifacts:
+            await self._emit(events.ArtifactChunk(artifact=artifact, append=False, last=last))
+        status = event.task.status
+        await self._state_changed(
+            replace(entry, event=events.StateChanged(state=status.state, message=status.message)),
+            peer,
+        )
+
+    async def _state_changed(self, entry: events.Stamped, peer: Peer) -> None:
+        event = entry.event
+        assert isinstance(event, events.StateChanged)  # noqa: S101  by the table
+        if event.state in FINAL:
+            await self._ended(event)
+            return
+        if event.state in WAITING:
+            await self._waits(entry, event.state, event.message, peer)
+            return
+        message, metadata = event.message, event.metadata
+        if metadata and DETACHED in metadata:
+            parts = message.parts if message is not None else ()
+            await self._turn.detach(*parts)
+        elif metadata or (message is not None and message.parts):
+            ours = None if message is None else self._ours(message)
+            more = {key: each for key, each in (metadata or {}).items() if key != "attempt"}
+            if ours is not None or more:
+                await self._emit(
+                    events.StateChanged(state=State.WORKING, message=ours, metadata=more or None)
+                )
+
+    def _ours(self, message: Message) -> Message:
+        """Returns a message of the remote agent as one of our task."""
+        return self._access.message(message.parts, message.metadata, message.extensions)
+
+    async def _ended(self, event: events.StateChanged) -> None:
+        self._over = True
+        turn, message = self._turn, event.message
+        words = message.text if message is not None else ""
+        if event.state is State.COMPLETED:
+            if message is None or not message.parts:
+                return
+            if self._upstream.replies:
+                metadata, extensions = message.metadata, message.extensions
+                await turn.complete(*message.parts, metadata=metadata, extensions=extensions)
+            elif not self._has_artifacts:
+                await turn.artifact(*message.parts)
+            return
+        about = {**((message.metadata if message else None) or {}), **(event.metadata or {})}
+        reason = about.get("reason")
+        if event.state is State.REJECTED:
+            raise turn.reject(words)
+        given = reason if isinstance(reason, str) else ""
+        if event.state is State.CANCELED:
+            words = words or f"{self._upstream.name} canceled the task"
+            raise Canceled(words, reason=given or AGENT_CANCELED)
+        words = words or f"The task of {self._upstream.name} is {event.state}"
+        raise turn.fail(words, reason=given or str(event.state))
+
+    def _copied(self, entry: Entry) -> bool:
+        """Mirrors an event that is the same in our task, and returns whether this was one: a piece
+        of an artifact, or a note."""
+        if not isinstance(entry, events.Stamped) or not self._started:
+            return False
+        event = entry.event
+        is_chunk = isinstance(event, events.ArtifactChunk)
+        if not (is_chunk or isinstance(event, events.Noted)) or entry.task_id != self._remote.id:
+            return False
+        self._has_artifacts |= is_chunk
+        self._access.run.emit(event)
+        return True
+
+    async def _made(self, entry: events.Stamped, peer: Peer) -> None:
+        if self._copied(entry):
+            await self._access.run.throttle()
+
+    # The questions of the remote task.
+
+    async def _asked(self, entry: events.Stamped, peer: Peer) -> None:
+        event = entry.event
+        assert isinstance(event, events.Asked)  # noqa: S101  by the table
+        question = event.question
+        answers = self._answers = self._answers or Answers(self._upstream, in_doubt=self._resumed)
+        if question in answers.delivered:
+            return  # the first state of a stream, not a new question
+        if question not in answers.given:
+            with self._upstream.waiting():
+                answers.given[question] = await ask_caller(self._turn, self._upstream, event)
+        await answers.deliver(question, entry.task_id, peer, self._ctx)
+
+    async def _waits(
+        self, entry: events.Stamped, state: State, message: Message | None, peer: Peer
+    ) -> None:
+        """Mirrors a question in the form of A2A: a state, with our data part if there is one."""
+        found = question_in(message, state)
+        message_id = message.message_id if message is not None else ""
+        asked = events.Asked(
+            question=found.name or message_id or f"{entry.task_id}#{entry.seq or entry.at}",
+            kind=found.kind,
+            message=message or self._access.message(()),
+            body=found.details,
+        )
+        await self._asked(replace(entry, event=asked), peer)
+
+
+_MIRROR: dict[
+    type[events.AnyEvent], Callable[[EventMirror, events.Stamped, Peer], Awaitable[None]]
+] = {
+    events.Opened: EventMirror._opened,
+    events.Snapshot: EventMirror._snapshot,
+    events.StateChanged: EventMirror._state_changed,
+    events.ArtifactChunk: EventMirror._made,
+    events.Noted: EventMirror._made,
+    events.Asked: EventMirror._asked,
+}
