@@ -150,7 +150,7 @@ class Exchange:
         except BadParams as exc:
             self._refusal = exc
             return None
-        if type(admitted) is not Context:
+        if not isinstance(admitted, Context):
             return self._admitted(admitted)
         self.ctx = admitted
         return None
