@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -60,6 +60,9 @@ class RunApi(Protocol):
     def seconds_left(self) -> float: ...
 
     resumed: bool
+    on_stop: Callable[[], None] | None
+
+    def stop_code(self) -> None: ...
 
     def before_end(self, work: Coroutine[Any, Any, None]) -> None: ...
 

@@ -12,7 +12,7 @@ from dragoman.core.questions import answer_value
 from dragoman.store.interface import SILENCE, Input, Row
 
 from .runner import Runner
-from .runs.skill_driver import TOO_LONG
+from .runs.skill_driver import stop
 from .runs.stop_reason import StopReason
 from .tail import send_on
 from .task_ids import new_id
@@ -34,11 +34,7 @@ def end_overdue(runner: Runner) -> None:
     for run in list(runner.runs.values()):
         if run.deadline and run.deadline < now and run.stop_reason is None and run.task is not None:
             run.stop_reason = StopReason.TIMED_OUT
-            run.task.cancel()
-            # Code that ignores the cancel keeps running, but its task ends without it.
-            asyncio.get_running_loop().call_later(
-                run.skill.cancel_grace, run.fail, TOO_LONG, "agent_timed_out"
-            )
+            stop(run)
     send_on(runner.idle, now)
     for waiter, until in list(runner.waits.items()):
         if until > now:

@@ -29,7 +29,7 @@ from .runs.replay import Replay
 from .runs.run import Run
 from .runs.run_context import Receiver, RunContext
 from .runs.sealed_inputs import InputSealer
-from .runs.skill_driver import SYNC_THREADS, perform, perform_traced
+from .runs.skill_driver import SYNC_THREADS, perform, perform_traced, stop
 from .runs.stop_reason import StopReason
 from .tail import Idle
 from .worker import TaskQueue, Worker
@@ -317,10 +317,8 @@ class Runner:
         if run.task is None or run.task.done():
             run.finish(State.CANCELED)
             return
-        run.task.cancel()
+        stop(run)
         run.task.add_done_callback(lambda _: run.finish(State.CANCELED))  # even if it never started
-        loop = asyncio.get_running_loop()
-        loop.call_later(run.skill.cancel_grace, run.finish, State.CANCELED)
 
     def expire(self, run: Run) -> None:
         """Fails a task whose question expired."""

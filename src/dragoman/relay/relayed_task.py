@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
-from dragoman.agent.remote_calls import AGENT, TurnAccess
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
-from .remote_task import RemoteTask
+from dragoman.agent.remote_calls import AGENT, TurnAccess
+from dragoman.core.errors import DragomanError
+
+from .remote_task import A, Closable, RemoteTask
 from .upstream import Upstream
 
 
 class RelayedTask(RemoteTask):
     """The remote task that a task of ours mirrors."""
 
+    _late: asyncio.Future[Any] | None = None
+    """The first answer, once our task does not want it any more."""
+
     def __init__(self, access: TurnAccess, upstream: Upstream) -> None:
         super().__init__(access, access.record_name(AGENT, "relay"))
         self._upstream = upstream
         self.in_doubt = bool(self.announced)
+
+    async def first(self, answer: Coroutine[Any, Any, A], events: Closable | None = None) -> A:
+        """Returns the first answer to the message. Only the engine stops a relay, so it is told how
+        to do so meanwhile; a task that shields the answer would cost as much as the answer."""
+        run = self._run
+        run.on_stop = self._stop
+        try:
+            found = await answer
+        except DragomanError as exc:
+            if self._late is None:
+                raise
+            if not self._late.done():
+                self._late.set_exception(exc)
+        else:
+            if self._late is None:
+                return found
+            if not self._late.done():
+                self._late.set_result(found)
+        finally:
+            run.on_stop = None
+        if events is not None:
+            await events.aclose()
+        raise asyncio.CancelledError
+
+    def _stop(self) -> None:
+        """Has the remote task canceled as soon as its id is known."""
+        self._awaited = True
+        self._late = asyncio.get_running_loop().create_future()
+        self._run.before_end(self._stop_late(self._late))
+
+    async def _stop_late(self, late: asyncio.Future[Any]) -> None:
+        try:
+            await self._stop_after(late, None)
+        finally:
+            self._run.stop_code()
 
     async def find(self) -> str:
         """Asks the upstream for the task of our message."""

@@ -7,7 +7,7 @@ process, and, if it needs them, `Questions`. The run decides when the task ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -48,6 +48,8 @@ class Run:
     task: asyncio.Task[None] | None = None
     """The asyncio task that runs the author's code; None until it starts."""
     stop_reason: StopReason | None = None
+    on_stop: Callable[[], None] | None = None
+    """Stops the code without interrupting what it awaits now, if it must not be interrupted."""
     replay: Replay | None = None
     """Drops the events that an earlier attempt has already sent."""
     chunks: ChunkBuffer | None = None

@@ -45,12 +45,9 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         await _drive(run, turn, arguments, threads)
         run.finish(State.COMPLETED)
     except asyncio.CancelledError as exc:
-        if run.stop_reason is StopReason.TIMED_OUT:
-            run.fail(TOO_LONG, "agent_timed_out")
-        elif run.stop_reason is StopReason.CANCELED:
-            run.finish(State.CANCELED)
-        elif run.stop_reason is None:
+        if run.stop_reason is None:
             _crashed(run, exc)
+        end_stopped(run)
     except Rejected as exc:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
     except CallRefused as exc:
@@ -65,6 +62,26 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
         if exc is not run.writer.error:  # else the task was lost, and its waiters know that already
             _crashed(run, exc)
+
+
+def stop(run: Run) -> None:
+    """Stops the code of a run whose task is canceled or takes too long. If the code does not stop
+    in its grace period, the task ends without it."""
+    assert run.task is not None  # noqa: S101  only the code of a run can be stopped
+    if run.on_stop is None:
+        run.task.cancel()
+    else:
+        run.on_stop()
+        end_stopped(run)
+    run.shared.loop.call_later(run.skill.cancel_grace, end_stopped, run)
+
+
+def end_stopped(run: Run) -> None:
+    """Ends the task of a run that was stopped."""
+    if run.stop_reason is StopReason.TIMED_OUT:
+        run.fail(TOO_LONG, "agent_timed_out")
+    elif run.stop_reason is StopReason.CANCELED:
+        run.finish(State.CANCELED)
 
 
 async def perform_traced(tracer: Tracer, run: Run, driven: Coroutine[Any, Any, None]) -> None:
