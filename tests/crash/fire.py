@@ -15,6 +15,8 @@ from crash.server import Server
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
 SETTLE = 90.0 if FULL else 40.0
+ATTEMPTS = 5
+"""How often a control is tried at most: whether a fault hits where it does harm is chance."""
 
 
 class Target(Protocol):

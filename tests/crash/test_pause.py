@@ -21,7 +21,7 @@ from crash.check import (
     unsettled_sqlite,
 )
 from crash.client import Client
-from crash.fire import FULL
+from crash.fire import ATTEMPTS, FULL
 from crash.load import Load, Memory, nearly_done
 from crash.server import Server
 
@@ -111,9 +111,15 @@ async def test_a_server_that_slept_changes_nothing(
 async def test_a_missing_fence_is_noticed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    memory = Memory()
-    counts = await with_pauses(tmp_path, "lease,fence", memory, 2, control=True)
-    with capsys.disabled():
-        print(f"\n  control, no fence: {summary(counts, memory)}")
-    assert memory.faults.kinds["second terminal event"] > 0, memory.faults
-    assert memory.faults.kinds["event after a terminal one"] > 0, memory.faults
+    """Where a pause hits is chance, so the control is repeated until both faults were seen."""
+    wanted = {"second terminal event", "event after a terminal one"}
+    for attempt in range(ATTEMPTS):
+        folder, memory = tmp_path / str(attempt), Memory()
+        folder.mkdir()
+        counts = await with_pauses(folder, "lease,fence", memory, 2, control=True)
+        with capsys.disabled():
+            print(f"\n  control, no fence: {summary(counts, memory)}")
+        wanted -= {kind for kind, times in memory.faults.kinds.items() if times}
+        if not wanted:
+            return
+    raise AssertionError(f"not seen: {wanted}")
