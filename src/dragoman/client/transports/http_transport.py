@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable
@@ -185,8 +186,13 @@ class HttpTransport(Transport):
 
 
 def _parsed(session: Session, events: Iterable[sse.SseEvent]) -> Iterable[Signal]:
-    for data, mark, name in events:
-        yield from session.receive(Frame(data, "", _NO_HEADERS, 200, mark, name))
+    """Returns the signals of these events. Each is received when the signals before it were read,
+    because none counts behind the end of a stream."""
+    return chain.from_iterable(map(session.receive, map(_frame_in, events)))
+
+
+def _frame_in(event: sse.SseEvent) -> Frame:
+    return Frame(event.data, "", _NO_HEADERS, 200, event.mark, event.name)
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}
