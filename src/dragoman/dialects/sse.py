@@ -82,16 +82,17 @@ class SseParser:
     def _take_usual(self, chunk: bytes, events: list[SseEvent]) -> bytes:
         """Takes the events at the beginning of these bytes that look as nearly all do: line by
         line they would cost more than their JSON. Returns the rest."""
-        begin = 0
+        begin, most = 0, self._max_size - 6  # the name of the field counts, as in other lines
         while (found := _USUAL.match(chunk, begin)) is not None:
             mark, data = found.groups()
-            if len(data) + 6 > self._max_size:  # the name of the field counts, as in other lines
+            if len(data) > most:
                 raise self._too_large()
             if mark is not None:
                 self._mark = mark.decode(errors="replace")
             events.append(SseEvent(data, self._mark))
-            self._first_line = False
             begin = found.end()
+        if begin:
+            self._first_line = False
         return chunk[begin:]
 
     def close(self) -> list[SseEvent]:

@@ -155,24 +155,15 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
 
     def step_in(raw: Raw) -> Wire:
         found = read(raw)
-        return found if is_wrapper(found) else unwrapped_in(raw, found)
-
-    def is_wrapper(found: Wire) -> bool:
-        return (
-            found.status is None
-            and found.artifact is None
-            and found.parts is None
-            and found.parts_ is None
-        )
-
-    def unwrapped_in(raw: Raw, found: Wire) -> Wire:
         if found.parts is not None or found.parts_ is not None:
             return step(message=msgspec.json.decode(raw, type=wire.Message))
         if found.artifact is not None:
             return step(artifact_update=msgspec.json.decode(raw, type=wire.ArtifactUpdate))
         if found.status is not None and found.id is not None:
             return step(msgspec.json.decode(raw, type=wire.Task))
-        return step(status_update=msgspec.json.decode(raw, type=wire.StatusUpdate))
+        if found.status is not None:
+            return step(status_update=msgspec.json.decode(raw, type=wire.StatusUpdate))
+        return found
 
     def sent_out(value: Task | Message, op: object) -> Wire:
         if isinstance(value, Task):
@@ -198,7 +189,11 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
         return content_in(step_in(raw), seq)
 
     def wrapped_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool] | None:
-        return content_in(found, seq) if is_wrapper(found) else None
+        if found.status is not None or found.artifact is not None:
+            return None
+        if found.parts is not None or found.parts_ is not None:
+            return None
+        return content_in(found, seq)
 
     def content_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool]:
         message = found.message or found.message_

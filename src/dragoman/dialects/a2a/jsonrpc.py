@@ -220,13 +220,17 @@ class RpcCaller(Session):
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals of a whole response, or of one event of a stream."""
-        status, body = frame.status or 200, frame.body
+        body = frame.body
+        if body and self._answer_in is not None:
+            answer = self._answer_in(body, seq_in(frame.mark))
+            if answer is not None:
+                id, event = answer
+                found = self._open.get(id) or self._find(id)
+                if found is not None and found[0].stream:
+                    return self._signals_of(found[0].id, event)
+        status = frame.status or 200
         if not body and status < 300:
             return ()
-        if self._answer_in is not None:
-            answer = self._answer_in(body, seq_in(frame.mark))
-            if answer is not None and (found := self._find(answer[0])) and found[0].stream:
-                return self._events(found[0].id, *answer[1:])
         try:
             response = jsonrpc.response_in(body)
         except PeerMisbehaved as error:
@@ -245,7 +249,7 @@ class RpcCaller(Session):
                 result = self._result(response, status, method)
             if call.stream:
                 event = self._version.event_in(result, seq_in(frame.mark))
-                return self._events(call.id, *event)
+                return self._signals_of(call.id, event)
             value = method.result_in(result)
         except DragomanError as error:
             return (self._fault(call.id, error),)
@@ -254,7 +258,8 @@ class RpcCaller(Session):
         del self._open[call.id]
         return (Result(call.id, value),)
 
-    def _events(self, id: Id, entry: Stamped | Message, last: bool) -> Iterable[Signal]:
+    def _signals_of(self, id: Id, event: tuple[Stamped | Message, bool]) -> Iterable[Signal]:
+        entry, last = event
         if not self._ending.is_last(entry, last):
             return (Update(id, entry),)
         del self._open[id]

@@ -17,7 +17,7 @@ from dragoman.core.session import Id
 
 from .errors import MEANINGS, Spelling
 
-EventAnswer = tuple[Id, Stamped | Message, bool]
+EventAnswer = tuple[Id, tuple[Stamped | Message, bool]]
 """The id of a call, an event that answers it, and whether no event can follow."""
 Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
@@ -111,9 +111,10 @@ class Version(Struct, frozen=True, kw_only=True):
 
     def find_method(self, op: AnyOperation, *, stream: bool) -> tuple[str, RpcMethod] | None:
         """Returns the method of an operation, if the version has one."""
-        if isinstance(op, Invoke):
+        kind = type(op)
+        if type(op) is Invoke:
             return op.method, own_method(op.method)
         for name, found in self.methods.items():
-            if type(op) is found.op and stream == found.stream:
+            if kind is found.op and stream == found.stream:
                 return name, found
         return None

@@ -29,12 +29,11 @@ def answer_in(body: bytes, seq: int) -> EventAnswer | None:
     try:
         check_answer(body)
         answer = _read_answer(body)
-        if answer.result is None or answer.error is not None:
-            return None
-        found = wrapped_in(answer.result, seq)
+        result = answer.result
+        found = wrapped_in(result, seq) if result is not None and answer.error is None else None
     except (msgspec.DecodeError, RecursionError, Unparseable, Wrong):
         return None
-    return (answer.id, *found) if found is not None else None
+    return None if found is None else (answer.id, found)
 
 
 def send_in(params: wire.SendParams) -> SendMessage:
