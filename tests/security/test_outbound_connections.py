@@ -191,6 +191,18 @@ async def test_waiting_for_a_connection_ends_in_time_and_nothing_was_sent() -> N
 
 
 @on_both_loops
+async def test_a_permit_for_a_request_that_was_cancelled_goes_to_the_next() -> None:
+    async with Server(polite) as server, client(connections=1) as http:
+        first = await http.begin("GET", http.target(server.url))
+        second, third = (asyncio.ensure_future(get(http, server.url)) for _ in range(2))
+        await asyncio.sleep(0)  # both wait now
+        await first.close()
+        second.cancel()  # the permit is its own already, but it has not run since
+        assert (await third).body == b"hi"
+        assert second.cancelled()
+
+
+@on_both_loops
 async def test_an_unused_connection_makes_room_for_one_to_another_server() -> None:
     async with Server(polite) as one, Server(polite) as two, client(connections=1) as http:
         for _ in range(2):

@@ -7,13 +7,18 @@ Its cost is linear in the number of bytes, and it keeps no more than one event o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+
+from msgspec import Struct
 
 from dragoman.core.errors import PeerMisbehaved
 
 KEEP_ALIVE = b": keep-alive\n"
 """A comment, without a blank line: behind an `id:` that would be an empty event to httpx-sse."""
 MAX_SIZE = 16 * 1024 * 1024
+
+_USUAL = re.compile(rb"(?:id: (.*)\n)?data: (.*)\n\n")
+"""An event as nearly all servers write it."""
 
 
 def event(body: bytes, mark: str = "", name: str = "") -> bytes:
@@ -25,7 +30,7 @@ def event(body: bytes, mark: str = "", name: str = "") -> bytes:
     return b"data: %b\n\n" % body
 
 
-class SseEvent(NamedTuple):
+class SseEvent(Struct, frozen=True, gc=False):
     """What was between two blank lines."""
 
     data: bytes
@@ -57,6 +62,8 @@ class SseParser:
         events: list[SseEvent] = []
         if not (self._line_size or self._data or self._name or b"\r" in chunk or b"\0" in chunk):
             chunk = self._take_usual(chunk, events)
+            if not chunk:
+                return events
         if chunk.endswith(b"\r"):
             self._after_cr = True
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -75,24 +82,18 @@ class SseParser:
     def _take_usual(self, chunk: bytes, events: list[SseEvent]) -> bytes:
         """Takes the events at the beginning of these bytes that look as nearly all do: line by
         line they would cost more than their JSON. Returns the rest."""
-        begin = 0
-        while True:
-            at, mark = begin, None
-            if chunk.startswith(b"id: ", at):
-                end = chunk.find(b"\n", at)
-                mark, at = chunk[at + 4 : end], end + 1
-            end = chunk.find(b"\n", at)
-            if not (
-                end > 0 and chunk.startswith(b"data: ", at) and chunk.startswith(b"\n", end + 1)
-            ):
-                return chunk[begin:]
-            if end - at > self._max_size:
+        begin, most = 0, self._max_size - 6  # the name of the field counts, as in other lines
+        while (found := _USUAL.match(chunk, begin)) is not None:
+            mark, data = found.groups()
+            if len(data) > most:
                 raise self._too_large()
             if mark is not None:
                 self._mark = mark.decode(errors="replace")
-            events.append(SseEvent(chunk[at + 6 : end], self._mark))
+            events.append(SseEvent(data, self._mark))
+            begin = found.end()
+        if begin:
             self._first_line = False
-            begin = end + 2
+        return chunk[begin:]
 
     def close(self) -> list[SseEvent]:
         """Returns the event that was still open when the stream ended, if there is one."""

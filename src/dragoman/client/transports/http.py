@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypedDict
 from urllib.parse import urlencode
@@ -174,11 +174,11 @@ class Http:
             raise not_reached(exc, request.address) from exc
         return HttpReply(found.status, found.headers, _whole(found.body, found.whole, max_size))
 
-    async def begin(self, request: HttpRequest, *, idle: float) -> HttpStream:
+    def begin(self, request: HttpRequest, *, idle: float) -> Awaitable[HttpStream]:
         """Opens a response that is read as it arrives. `Unreachable` ends it after `idle` seconds
         of silence. Its caller has to close it."""
         http, method, target, more = self._prepared(request)
-        return await http.begin(method, target, **more, idle=idle)
+        return http.begin(method, target, **more, idle=idle)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest, *, idle: float) -> AsyncIterator[HttpStream]:

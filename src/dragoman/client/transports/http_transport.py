@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import ANYONE, Batch, Context
-from dragoman.core.session import Call, Fault, Frame, Introduction, Result, Session, Signal
+from dragoman.core.session import (
+    Call,
+    CallerSession,
+    Fault,
+    Frame,
+    Introduction,
+    Result,
+    Session,
+    Signal,
+)
 from dragoman.dialects import sse
 from dragoman.security.outbound.failures import is_web_page
 
@@ -115,7 +125,7 @@ class HttpTransport(Transport):
     async def _send(
         self, frame: Frame, signal: Asking, ctx: Context, who: Credentials
     ) -> HttpReply:
-        headers = self._headers(frame, ctx) | self._proof(frame, who)
+        headers = self._all_headers(frame, ctx, who)
         while True:
             request = self._request(frame, headers, who)
             reply = await self._http.ask(
@@ -123,6 +133,12 @@ class HttpTransport(Transport):
             )
             if not self._is_elsewhere(reply.status):
                 return reply
+
+    def _all_headers(self, frame: Frame, ctx: Context, who: Credentials) -> dict[str, str]:
+        headers = self._headers(frame, ctx)
+        if self.dialect.proof is not None:
+            headers |= self._proof(frame, who)
+        return headers
 
     def _is_elsewhere(self, status: int) -> bool:
         """Returns whether to repeat the request at the next path. Once a path has worked, a 404 is
@@ -137,14 +153,15 @@ class HttpTransport(Transport):
         self, op: Streamed, ctx: Context, who: Credentials
     ) -> AsyncGenerator[Batch, None]:
         # One generator for all of it: another one would cost as much as a few events do.
-        await self._introduce(who)
+        if self.dialect.conversation is not None:
+            await self._introduce(who)
         session = self._session(ctx, who)
+        repeats = isinstance(session, CallerSession)
         frames = self._frames(session, Call(self._new_id(), op, True))
         try:
             while frames:
                 frame = frames[0]
-                headers = self._headers(frame, ctx) | self._proof(frame, who)
-                request = self._request(frame, headers, who)
+                request = self._request(frame, self._all_headers(frame, ctx, who), who)
                 stream = await self._http.begin(request, idle=self.limits.idle)
                 try:
                     if self._is_elsewhere(stream.status):
@@ -161,7 +178,8 @@ class HttpTransport(Transport):
                         chunk = await anext(stream.chunks, b"")
                         arrived = parser.feed(chunk) if chunk else parser.close()
                         entries, last, error = steps(_parsed(session, arrived))
-                        frames = repeated(session)
+                        if repeats:
+                            frames = repeated(session)
                         last = last or not (chunk or frames or error)
                         if entries or last:
                             yield Batch(entries, last)
@@ -185,8 +203,13 @@ class HttpTransport(Transport):
 
 
 def _parsed(session: Session, events: Iterable[sse.SseEvent]) -> Iterable[Signal]:
-    for data, mark, name in events:
-        yield from session.receive(Frame(data, "", _NO_HEADERS, 200, mark, name))
+    """Returns the signals of these events. Each is received when the signals before it were read,
+    because none counts behind the end of a stream."""
+    return chain.from_iterable(map(session.receive, map(_frame_in, events)))
+
+
+def _frame_in(event: sse.SseEvent) -> Frame:
+    return Frame(event.data, "", _NO_HEADERS, 200, event.mark, event.name)
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}

@@ -120,8 +120,9 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
     def update_in(update: Wire, seq: int) -> tuple[Stamped, bool]:
         status = status_in(update.status)
         state = status.state
-        event = extensions.note_in(update.metadata, state) or ev.StateChanged(
-            state=state, message=status.message, metadata=update.metadata
+        metadata = update.metadata
+        event = (extensions.note_in(metadata, state) if metadata else None) or ev.StateChanged(
+            state=state, message=status.message, metadata=metadata
         )
         last = bool(update.final) or state in FINAL
         task_id, context_id = update.task_id or update.task_id_, update.context_id
@@ -137,6 +138,8 @@ class StepCodec(NamedTuple):
     sent_in: Callable[[Raw], Task | Message]
     task_in: Callable[[Raw], Task]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
+    wrapped_in: Callable[[Wire, int], tuple[Stamped | Message, bool] | None]
+    """Converts a decoded wrapper. Returns None if its content came without one."""
 
 
 def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -> StepCodec:
@@ -183,7 +186,16 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
         return whole_in(found.task)
 
     def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
-        found = step_in(raw)
+        return content_in(step_in(raw), seq)
+
+    def wrapped_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool] | None:
+        if found.status is not None or found.artifact is not None:
+            return None
+        if found.parts is not None or found.parts_ is not None:
+            return None
+        return content_in(found, seq)
+
+    def content_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool]:
         message = found.message or found.message_
         if message is not None:
             return message_in(message), True
@@ -195,4 +207,4 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
             return update_in(update, seq)
         raise Wrong("Expected a task, a message or an update")
 
-    return StepCodec(sent_out, sent_in, task_in, event_in)
+    return StepCodec(sent_out, sent_in, task_in, event_in, wrapped_in)

@@ -8,7 +8,7 @@ PascalCase method without the header is treated as 1.0, although the specificati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -23,6 +23,7 @@ from dragoman.core.errors import (
     VersionUnsupported,
 )
 from dragoman.core.events import Stamped
+from dragoman.core.model import Message
 from dragoman.core.operations import AnyOperation
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
 
@@ -35,7 +36,7 @@ from .scalars import Wrong
 from .stream_end import Ending
 from .v0_3 import V0_3
 from .v1_0 import V1_0
-from .version import OWN, RpcMethod, Version, own_method
+from .version import OWN, EventAnswer, RpcMethod, Version, own_method
 
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """The answer to a notification that was executed (JSON-RPC §4.1). One that fails is answered under
@@ -191,6 +192,7 @@ class RpcCaller(Session):
         self._tenant = tenant
         self._open: dict[Id, tuple[Call, RpcMethod]] = {}
         self._ending = Ending()
+        self._answer_in: Callable[[bytes, int], EventAnswer | None] | None = None
         self._headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
             self._headers[version.extensions_header] = uris
@@ -212,16 +214,25 @@ class RpcCaller(Session):
             request = jsonrpc.RequestOut(signal.id, name, params)
             self._open[signal.id] = signal, method
             self._ending = Ending()
+            self._answer_in = self._version.answer_in if signal.stream else None
         headers = {**self._headers, "accept": ACCEPT[signal.stream]}
         return (Frame(jsonrpc.encode(request), "POST", headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals of a whole response, or of one event of a stream."""
+        body = frame.body
+        if body and self._answer_in is not None:
+            answer = self._answer_in(body, seq_in(frame.mark))
+            if answer is not None:
+                id, event = answer
+                found = self._open.get(id) or self._find(id)
+                if found is not None and found[0].stream:
+                    return self._signals_of(found[0].id, event)
         status = frame.status or 200
-        if not frame.body and status < 300:
+        if not body and status < 300:
             return ()
         try:
-            response = jsonrpc.response_in(frame.body)
+            response = jsonrpc.response_in(body)
         except PeerMisbehaved as error:
             found = self._find(None)
             reason = errors.error_for(status) if status >= 400 else error
@@ -237,11 +248,8 @@ class RpcCaller(Session):
             if response.error is not None or result == jsonrpc.NULL:
                 result = self._result(response, status, method)
             if call.stream:
-                entry, last = self._version.event_in(result, seq_in(frame.mark))
-                if not self._ending.is_last(entry, last):
-                    return (Update(call.id, entry),)
-                del self._open[call.id]
-                return (Update(call.id, entry), End(call.id))
+                event = self._version.event_in(result, seq_in(frame.mark))
+                return self._signals_of(call.id, event)
             value = method.result_in(result)
         except DragomanError as error:
             return (self._fault(call.id, error),)
@@ -249,6 +257,13 @@ class RpcCaller(Session):
             return (self._fault(call.id, PeerMisbehaved(str(exc))),)
         del self._open[call.id]
         return (Result(call.id, value),)
+
+    def _signals_of(self, id: Id, event: tuple[Stamped | Message, bool]) -> Iterable[Signal]:
+        entry, last = event
+        if not self._ending.is_last(entry, last):
+            return (Update(id, entry),)
+        del self._open[id]
+        return (Update(id, entry), End(id))
 
     def _find(self, id: Id) -> tuple[Call, RpcMethod] | None:
         """Returns the call that an answer is for. Peers lose or change ids, so if only one call is
@@ -278,4 +293,4 @@ class RpcCaller(Session):
 def seq_in(mark: str) -> int:
     """Returns the position in the log, if the peer is one of ours. Other servers use SSE ids for
     something else."""
-    return int(mark) if mark.isascii() and mark.isdecimal() and len(mark) < 19 else 0
+    return int(mark) if mark.isdecimal() and mark.isascii() and len(mark) < 19 else 0

@@ -20,6 +20,5 @@ class Ending:
         A message is the direct reply and ends the stream (1.0 §3.1.2), unless something came before
         it: some agents send messages in the stream of a task, and continue.
         """
-        inside = self._begun and isinstance(entry, Message)
-        self._begun = True
-        return last and not inside
+        begun, self._begun = self._begun, True
+        return last and not (begun and type(entry) is Message)

@@ -13,9 +13,12 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, Json, Message, Task
 from dragoman.core.operations import AnyOperation, HookPage, Invoke, TaskPage
+from dragoman.core.session import Id
 
 from .errors import MEANINGS, Spelling
 
+EventAnswer = tuple[Id, tuple[Stamped | Message, bool]]
+"""The id of a call, an event that answers it, and whether no event can follow."""
 Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
@@ -93,6 +96,8 @@ class Version(Struct, frozen=True, kw_only=True):
     event_out: Callable[[Stamped | Message, bool], object]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
     spellings: Mapping[type[DragomanError], Spelling]
+    answer_in: Callable[[bytes, int], EventAnswer | None] | None = None
+    """Reads an event of JSON-RPC in one pass; None if this version, or this event, takes two."""
     details: Callable[[DragomanError], Json]
     """Returns the data of an error object, beside code and message."""
     refused: Mapping[str, type[DragomanError]] = {}
@@ -106,9 +111,10 @@ class Version(Struct, frozen=True, kw_only=True):
 
     def find_method(self, op: AnyOperation, *, stream: bool) -> tuple[str, RpcMethod] | None:
         """Returns the method of an operation, if the version has one."""
-        if isinstance(op, Invoke):
+        kind = type(op)
+        if type(op) is Invoke:
             return op.method, own_method(op.method)
         for name, found in self.methods.items():
-            if type(op) is found.op and stream == found.stream:
+            if kind is found.op and stream == found.stream:
                 return name, found
         return None

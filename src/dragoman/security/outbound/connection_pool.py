@@ -3,7 +3,7 @@
 Theory. A request takes an unused connection of its origin or opens one, and gives it back when its
 response was read to the end. What it costs to find one must not grow with their number. So unused
 connections are a stack for each origin, of which the newest is taken, because it is the least
-likely to be closed by the server just now; a semaphore counts those in use; and when the unused
+likely to be closed by the server just now; those in use are counted; and when the unused
 ones would make too many, the oldest of any origin is closed.
 
 A server that speaks HTTP/2 needs one connection for all requests. Whether it does is known when the
@@ -40,7 +40,7 @@ class HttpResponse(Protocol):
     status: int
     headers: dict[str, str]
 
-    async def read(self) -> bytes:
+    def read(self) -> Awaitable[bytes]:
         """Returns the next bytes of the body; nothing at its end."""
 
     async def close(self) -> None:
@@ -57,7 +57,8 @@ class ConnectionPool:
         self._connect = connect
         self._most = connections
         self._http2, self._http1 = http2, http1
-        self._permits = asyncio.Semaphore(connections)
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """The requests that wait until another one gives back its permit."""
         self._open: set[Http1Connection] = set()
         self._unused: dict[str, deque[Http1Connection]] = {}
         self._kept = self._in_use = 0
@@ -75,11 +76,13 @@ class ConnectionPool:
         """Sends a request, and returns the response as soon as its headers are there."""
         if self._http2 and (response := await self._begin_multiplexed(request)) is not None:
             return response
-        await _acquire(self._permits, request.connect)
-        self._in_use += 1
+        if self._in_use < self._most:
+            self._in_use += 1
+        else:
+            await self._wait_for_permit(request.connect)
         connection: Http1Connection | None = None
         try:
-            connection = await self._own(request)
+            connection = self._find_unused(request.target.origin) or await self._open_new(request)
             status, headers = await connection.begin(request)
         except BaseException:
             self._release(connection, reusable=False)
@@ -105,16 +108,20 @@ class ConnectionPool:
 
     # HTTP/1.1: each exchange has a connection of its own.
 
-    async def _own(self, request: OutgoingRequest) -> Http1Connection:
-        origin = request.target.origin
+    def _find_unused(self, origin: str) -> Http1Connection | None:
         while origin in self._unused:
             connection = self._take(origin, deque.pop)
             if connection.stream.is_fresh() and not _is_stale(connection):
                 return connection
             self._close(connection)
+        return None
+
+    async def _open_new(self, request: OutgoingRequest) -> Http1Connection:
         while self._kept and self._kept + self._in_use > self._most:
             self._close(self._take(next(iter(self._unused)), deque.popleft))
-        return self._opened(await self._connect(request.target, request.connect), origin)
+        return self._opened(
+            await self._connect(request.target, request.connect), request.target.origin
+        )
 
     def _opened(self, stream: SocketStream, origin: str) -> Http1Connection:
         connection = Http1Connection(stream, origin)
@@ -128,8 +135,33 @@ class ConnectionPool:
                 self._keep(connection)
             else:
                 self._close(connection)
+        self._give_back_permit()
+
+    # An `asyncio.Semaphore` would cost each request more than its head, even if nobody waits.
+
+    async def _wait_for_permit(self, seconds: float | None) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except BaseException as exc:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            elif not waiter.cancelled():  # the permit came too late to be used
+                self._give_back_permit()
+            if isinstance(exc, TimeoutError):
+                raise PoolTimeout from None
+            raise
+
+    def _give_back_permit(self) -> None:
+        """Passes a permit on to the request that has waited longest, if there is one."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
         self._in_use -= 1
-        self._permits.release()
 
     def _keep(self, connection: Http1Connection) -> None:
         connection.unused_since = monotonic()
@@ -215,7 +247,7 @@ class ConnectionPool:
                 await each.close()
 
 
-async def _acquire(lock: asyncio.Lock | asyncio.Semaphore, seconds: float | None) -> None:
+async def _acquire(lock: asyncio.Lock, seconds: float | None) -> None:
     if not lock.locked():
         await lock.acquire()
         return
@@ -242,10 +274,10 @@ class _Http1Response:
         self._connection: Http1Connection | None = connection
         self._release = release
 
-    async def read(self) -> bytes:
+    def read(self) -> Awaitable[bytes]:
         if self._connection is None:
             raise ReadError("The response is closed")
-        return await self._connection.read()
+        return self._connection.read()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

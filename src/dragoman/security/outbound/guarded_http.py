@@ -292,10 +292,9 @@ def _request(
     connect: float | None,
     idle: float | None,
 ) -> OutgoingRequest:
-    fields = [(b"host", target.authority.encode())]
-    fields += [(k.encode(), v.encode("latin-1", "replace")) for k, v in (headers or {}).items()]
+    fields = [("host", target.authority), *(headers or {}).items()]
     if body or method == "POST":
-        fields.append((b"content-length", b"%d" % len(body)))
+        fields.append(("content-length", str(len(body))))
     return OutgoingRequest(method, target, path or target.path, fields, body, connect, idle)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from operator import itemgetter
 
 from .failures import LocalProtocolError
 from .http1_response import ResponseParser
@@ -11,7 +12,7 @@ from .socket_stream import SocketStream
 from .target import OutgoingRequest
 
 _FIRST_LINE = re.compile(r"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _WITHIN_LINES = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 """What a line may hold. Without it nothing but the ends of lines is left of a head."""
 
@@ -55,21 +56,22 @@ class Http1Connection:
 
     def end(self) -> bool:
         """Ends the exchange, and returns whether the connection can carry another one."""
-        return self._parser.reusable and self.stream.is_fresh()
+        # The socket itself is asked when the connection is taken again.
+        return self._parser.reusable and self.stream.is_silent
 
 
 def _head(request: OutgoingRequest) -> bytes:
     fields = request.fields
     line = f"{request.method} {request.path} HTTP/1.1"
-    head = b"\r\n".join([line.encode(), *map(b": ".join, fields), b"\r\n"])
+    head = "\r\n".join([line, *map(": ".join, fields), "\r\n"]).encode("latin-1", "replace")
     # Each field is on a line of its own, so whether one makes two lines is seen by their number.
     ends = head.translate(None, _WITHIN_LINES)
     is_clean = ends == b"\r\n" * (len(fields) + 2) and _FIRST_LINE.fullmatch(line)
-    if not is_clean or not all(_is_name(name) for name, _ in fields):
+    if not is_clean or not _are_names(tuple(map(itemgetter(0), fields))):
         raise LocalProtocolError("The request holds characters that HTTP has no place for")
     return head
 
 
-@lru_cache(maxsize=256)
-def _is_name(name: bytes) -> bool:
-    return _NAME.fullmatch(name) is not None
+@lru_cache(maxsize=256)  # requests have different values, but nearly always the same fields
+def _are_names(names: tuple[str, ...]) -> bool:
+    return all(map(_NAME.fullmatch, names))

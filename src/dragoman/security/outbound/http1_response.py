@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from .failures import RemoteProtocolError
 
@@ -26,6 +27,8 @@ _FIELDS = re.compile(rf"(?:\n{_FIELD})*")
 _TRAILER = re.compile(_FIELD.encode())
 _FOLD = re.compile(r"\r?\n[\t ]+")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*)?[\t ]*\r")
+_USUAL_CHUNK = re.compile(rb"([1-9a-fA-F][0-9a-fA-F]{0,15})\r\n")
+_LAST_CHUNK = b"0\r\n\r\n"
 _LENGTH = re.compile(r"[0-9]{1,19}")
 _LISTS = ("content-length", "transfer-encoding", "connection")
 """Fields that decide where a response ends: each of them counts, not only the last."""
@@ -76,13 +79,12 @@ class ResponseParser:
             self._searched = 0
             text = self._unread[: found.start()].decode("latin-1")
             self._unread = self._unread[found.end() :]
-            version, status, found_fields = _head_in(text)
-            fields = {**found_fields}
-            if status == 101:
+            head = _head_in(text)
+            if head.status == 101:
                 raise RemoteProtocolError("The server changes to another protocol")
-            if status >= 200:
-                self._frame(version, status, fields)
-                return status, fields
+            if head.status >= 200:
+                self._begin_body(head)
+                return head.status, head.fields.copy()
         self._searched = max(0, len(self._unread) - 2)
         if len(self._unread) > LARGEST_HEAD:
             raise RemoteProtocolError("The head of the response is too large")
@@ -101,22 +103,16 @@ class ResponseParser:
             self.over = True
         return data
 
-    def _frame(self, version: str, status: int, fields: dict[str, str]) -> None:
-        """Finds out where the body ends (RFC 9112 §6.3)."""
-        coding, told = fields.get("transfer-encoding"), fields.get("content-length")
-        if coding is not None and coding.lower() != "chunked":
-            raise RemoteProtocolError(f"Unknown transfer coding: {coding[:40]}")
-        length = None if told is None else _length(told)
-        self._lasts = version == "1" and "close" not in fields.get("connection", "").lower()
-        self._chunked = False
-        if self._method == "HEAD" or status in _NO_BODY:
-            self._left = 0
-        elif coding is not None:
+    def _begin_body(self, head: _Head) -> None:
+        self._lasts = head.lasts
+        if self._method == "HEAD" or head.status in _NO_BODY:
+            self._chunked, self._left = False, 0
+        elif head.chunked:
             self._chunked, self._left, self._line, self._trailers = True, 0, "size", 0
             # Somebody on the way may have gone by the length (RFC 9112 §6.3, 3).
-            self._lasts = self._lasts and length is None
+            self._lasts = head.lasts and head.length is None
         else:
-            self._left = length
+            self._chunked, self._left = False, head.length
         self.over = self._left == 0 and not self._chunked
 
     def _plain(self) -> bytes:
@@ -135,6 +131,8 @@ class ResponseParser:
         unread, at = self._unread, 0
         parts: list[bytes] = []
         left = self._left or 0
+        if self._line == "size":
+            at = self._take_whole_chunks(parts)
         while not self.over:
             if left:
                 part = unread[at : at + left]
@@ -153,6 +151,22 @@ class ResponseParser:
             at = stop + 1
         self._left, self._unread = left, unread[at:]
         return b"".join(parts)
+
+    def _take_whole_chunks(self, parts: list[bytes]) -> int:
+        """Takes the chunks that have arrived from their first byte to their last, as nearly all do:
+        line by line they would cost five times as much. Returns where the rest begins."""
+        unread, at = self._unread, 0
+        while (found := _USUAL_CHUNK.match(unread, at)) is not None:
+            begin = found.end()
+            end = begin + int(found[1], 16)
+            if not unread.startswith(b"\r\n", end):
+                return at
+            parts.append(unread[begin:end])
+            at = end + 2
+        if unread.startswith(_LAST_CHUNK, at):
+            self.over = True
+            at += len(_LAST_CHUNK)
+        return at
 
     def _chunk_line(self, line: bytes) -> int:
         """Reads a line between chunks, and returns the size of the chunk behind it."""
@@ -174,14 +188,25 @@ class ResponseParser:
         raise RemoteProtocolError("The chunks of the response are malformed")
 
 
+class _Head(NamedTuple):
+    """The head of a response, and what it says about the end of the body (RFC 9112 §6.3)."""
+
+    status: int
+    fields: dict[str, str]
+    lasts: bool
+    """Whether the connection outlives the response."""
+    chunked: bool
+    length: int | None
+
+
 @lru_cache(maxsize=64)  # a server repeats itself, at least within a second
-def _head_in(text: str) -> tuple[str, int, dict[str, str]]:
+def _head_in(text: str) -> _Head:
     line, newline, rest = text.partition("\n")
     rest = newline + rest
     if "\n " in rest or "\n\t" in rest:
         rest = _FOLD.sub(" ", rest)
-    status = _STATUS.fullmatch(line)
-    if status is None or not _FIELDS.fullmatch(rest):
+    start = _STATUS.fullmatch(line)
+    if start is None or not _FIELDS.fullmatch(rest):
         raise RemoteProtocolError("The head of the response is malformed")
     fields: dict[str, str] = {}
     for field in rest.split("\n")[1:]:
@@ -190,7 +215,15 @@ def _head_in(text: str) -> tuple[str, int, dict[str, str]]:
         if name in _LISTS and name in fields:
             value = f"{fields[name]},{value}"
         fields[name] = value
-    return status[1], int(status[2]), fields
+    version, status = start[1], int(start[2])
+    if status < 200:
+        return _Head(status, fields, lasts=True, chunked=False, length=None)
+    coding, told = fields.get("transfer-encoding"), fields.get("content-length")
+    if coding is not None and coding.lower() != "chunked":
+        raise RemoteProtocolError(f"Unknown transfer coding: {coding[:40]}")
+    length = None if told is None else _length(told)
+    lasts = version == "1" and "close" not in fields.get("connection", "").lower()
+    return _Head(status, fields, lasts, coding is not None, length)
 
 
 def _length(told: str) -> int:

@@ -64,7 +64,7 @@ class Http2Connection:
         sent = httpcore2.Request(
             request.method,
             _url(request),
-            headers=request.fields,
+            headers=[(k.encode(), v.encode("latin-1", "replace")) for k, v in request.fields],
             content=request.body,
             extensions={"timeout": times},
         )

@@ -139,9 +139,15 @@ class SocketStream(asyncio.Protocol):
         """Whether the other side has not closed the connection, as far as it is known."""
         return not self._ended
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has come that nobody asked for, as far as it is known; the end would be
+        that, too."""
+        return not self._unread and not self._ended
+
     def is_fresh(self) -> bool:
-        """Returns whether nothing has come that nobody asked for; the end would be that, too. The
-        socket itself is asked, because the event loop may not have seen it yet."""
+        """Returns the same, and asks the socket itself, because the event loop may not have seen
+        it yet."""
         return not self._unread and not self._ended and not self._readable()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from ipaddress import IPv6Address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 
 
-class Target(Struct, frozen=True):
+class Target(Struct, frozen=True, dict=True):
     """A URL, taken apart once."""
 
     scheme: str
@@ -27,12 +28,12 @@ class Target(Struct, frozen=True):
     port: int
     path: str
 
-    @property
+    @cached_property
     def authority(self) -> str:
         """Returns host and port as the Host header has them."""
         return self._host if self.port == PORTS[self.scheme] else f"{self._host}:{self.port}"
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """Returns scheme, host and port; the port is always there."""
         return f"{self.scheme}://{self._host}:{self.port}"
@@ -48,7 +49,7 @@ class OutgoingRequest(NamedTuple):
     method: str
     target: Target
     path: str
-    fields: list[tuple[bytes, bytes]]
+    fields: list[tuple[str, str]]
     body: bytes
     connect: float | None
     idle: float | None

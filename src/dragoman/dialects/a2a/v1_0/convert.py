@@ -38,14 +38,14 @@ ROLES_IN: dict[str | int | None, Role] = {
 
 def part_in(part: wire.Part) -> AnyPart:
     text, raw, url, data = part.text, part.raw, part.url, part.data
+    filename, metadata = part.filename or "", part.metadata
+    media_type = part.media_type or part.media_type_
+    if text is not None and raw is None and url is None and data is UNSET:  # nearly all of them
+        return Text(text, filename=filename, media_type=media_type, metadata=metadata)
     if (text is not None) + (raw is not None) + (url is not None) + (data is not UNSET) != 1:
         if part.file is not UNSET:
             raise Wrong("Expected `url` or `raw`, got `file`, which is a file of 0.3")
         raise Wrong("Expected exactly one of `text`, `raw`, `url`, `data`")
-    filename, metadata = part.filename or "", part.metadata
-    media_type = part.media_type or part.media_type_
-    if text is not None:
-        return Text(text, filename=filename, media_type=media_type, metadata=metadata)
     if raw is not None:
         content = base64_in(raw, ".raw")
         return Blob(content, filename=filename, media_type=media_type, metadata=metadata)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.core.model import Json
+from dragoman.core.session import Id
 
 from .. import objects
 from ..members import Bag, Flag, Name, Number, Word, Words, json_name
@@ -69,6 +70,14 @@ class StepIn(Step, frozen=True, gc=False):
     status: Json = None
     artifact: Json = None
     parts: Json = None
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """A JSON-RPC response whose result is a step."""
+
+    id: Id = None
+    result: StepIn | None = None
+    error: Json = None
 
 
 class Page(Wire, frozen=True, gc=False):
