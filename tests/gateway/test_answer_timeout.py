@@ -19,14 +19,13 @@ async def wait(limit: AnswerTimeout, answer: asyncio.Future[str]) -> str:
     assert task is not None
     limit.begin(task)
     try:
-        found = await answer
+        return await answer
     except asyncio.CancelledError:
-        if limit.end(task):
-            assert not task.cancelling()
+        if limit.is_late(task):
             raise Late from None
         raise
-    assert not limit.end(task)
-    return found
+    finally:
+        limit.end(task)
 
 
 def never() -> asyncio.Future[str]:
@@ -44,6 +43,8 @@ async def test_a_wait_that_is_too_long_ends() -> None:
 async def test_each_wait_has_its_own_end() -> None:
     """One timer serves all, also those that begin while it runs."""
     timeout = AnswerTimeout(0.2)
+    task = asyncio.current_task()
+    assert task is not None
     answer = never()
     first = asyncio.create_task(wait(timeout, answer))
     await turns(2)
@@ -53,6 +54,7 @@ async def test_each_wait_has_its_own_end() -> None:
         began = asyncio.get_running_loop().time()
         with pytest.raises(Late):
             await wait(timeout, never())
+        assert not task.cancelling()
         assert asyncio.get_running_loop().time() - began >= 0.19
 
 

@@ -120,9 +120,12 @@ class ConnectionCache:
         return held or Entered(self._reached(address, options, renew=renew))
 
     def held(self, address: str, options: Mapping[str, Any]) -> SharedConnection | None:
-        """Returns the open connection to an address; None if there is none, or if its card has to
-        be read again."""
-        connection = self._connections.get(self._key(address, options))
+        """Returns the open connection to an address if it was used last with these options; None if
+        there is none, or if its card has to be read again."""
+        known = self._keys.get(address)
+        if known is None or known[0] is not options:
+            return None
+        connection = self._connections.get(known[1])
         if connection is None or time.monotonic() - connection.born > self._fresh:
             return None
         return connection

@@ -224,11 +224,12 @@ class FailoverPeer:
         """Returns the first events of a stream, and the stream of all that follow. It is for
         callers that resume a broken stream themselves, by the number of its last event; the stream
         of an agent that does not number its events is resumed here."""
-        if not (self.streams and self.numbered):
+        first = self._transports[0]
+        if not (self.streams and self._cursor) or first.dialect.names_tasks:
             return self._begin_followed(op, ctx)
-        ctx = self.context(ctx)
+        ctx = with_extensions(ctx, (CURSOR,) if self._declared else (CURSOR, IDEMPOTENCY))
         if len(self._transports) == 1:
-            return self._transports[0].begin(op, ctx)
+            return first.begin(op, ctx)
         return first_connection(self, op, ctx)
 
     async def _begin_followed(self, op: Streamed, ctx: Context) -> Begun:

@@ -21,17 +21,23 @@ class AnswerTimeout:
         """The tasks that wait, and the loop time at which each is late."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, task: asyncio.Task[Any]) -> None:
+    def begin(self, task: asyncio.Task[Any] | None) -> None:
         """Has the task canceled if it does not call `end` in time."""
+        assert task is not None  # noqa: S101  it is the one that runs
         loop = asyncio.get_running_loop()
         late_at = self._waits[task] = loop.time() + self.seconds
         if self._timer is None:
             self._timer = loop.call_at(late_at, self._look)
 
-    def end(self, task: asyncio.Task[Any]) -> bool:
-        """Ends the wait of the task, and returns whether it was canceled for nothing but being
-        late. That it was then no longer counts, as with `asyncio.timeout`."""
-        return self._waits.pop(task, None) is None and task.uncancel() == 0
+    def is_late(self, task: asyncio.Task[Any]) -> bool:
+        """Returns whether the task was canceled for nothing but being late."""
+        return task not in self._waits and task.cancelling() == 1
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        """Ends the wait of the task. One that was late counts as canceled no longer, as with
+        `asyncio.timeout`."""
+        if self._waits.pop(task, None) is None:
+            task.uncancel()
 
     def _look(self) -> None:
         """Cancels the tasks that are late, and looks again when the next one would be."""

@@ -98,7 +98,8 @@ class RemoteUpstream(Upstream):
         if task_id or address or self._passed or self._must_recall():
             return Entered(self._entered(task_id, address))
         asked, turn = self._asked, self._turn
-        peer = asked.pool.ready_peer(self._context_id, self._acting)
+        context_id = self._context_id if asked.pool.sticky else ""
+        peer = asked.pool.ready_peer(context_id, self._acting)
         if peer is None:
             return Entered(self._entered(task_id, address))
         self._peer = peer
@@ -369,7 +370,7 @@ class RemoteUpstream(Upstream):
 
 def conversation_of(name: str, caller: Context, context_id: str) -> str:
     """Returns what names a conversation of one caller at the agent that has this name here."""
-    whose = "\0".join((name, caller.tenant, caller.principal, context_id))
+    whose = f"{name}\0{caller.tenant}\0{caller.principal}\0{context_id}"
     return hashlib.sha256(whose.encode()).hexdigest()
 
 

@@ -50,9 +50,6 @@ class UpstreamPeer:
     async def __aenter__(self) -> UpstreamPeer:
         return self
 
-    def __aexit__(self, *error: object) -> Coroutine[Any, Any, bool | None]:
-        return self.leave()
-
     @property
     def card(self) -> Card:
         """The card of the agent there."""
@@ -104,13 +101,28 @@ class UpstreamPeer:
             op = await files.sent(op)
         if self._acting is not None:
             ctx = replace(ctx, bearer=await self._acting.token())
+        timeout, task = self._pool.answer_timeout, None
+        if self.agent.card.streaming:  # others answer when their work is done
+            task = asyncio.current_task()
+            timeout.begin(task)
         began = monotonic()
         try:
-            batch, steps = await self._first(op, ctx)
+            batch, steps = await self.agent.begin(op, ctx)
         except DragomanError as exc:
             self._refused(exc, ctx)
             self._failed(exc, began, heard=False)
             raise
+        except asyncio.CancelledError:
+            if task is None or not timeout.is_late(task):
+                raise
+            late = PeerUnreachable(
+                f"{self._pool.name} did not answer within {timeout.seconds} s", sent=True
+            )
+            self._failed(late, began, heard=False)
+            raise late from None
+        finally:
+            if task is not None:
+                timeout.end(task)
         self._answered(began)
         convert = files.received if files is not None and files.up is not None else None
         if batch is None or (batch.last and convert is None):
@@ -137,26 +149,6 @@ class UpstreamPeer:
             raise
         finally:
             await steps.aclose()
-
-    async def _first(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-        """Returns the first events and the stream of the others. An agent without streams answers
-        when its work is done."""
-        task = asyncio.current_task() if self.agent.card.streaming else None
-        if task is None:
-            return await self.agent.begin(op, ctx)
-        timeout = self._pool.answer_timeout
-        timeout.begin(task)
-        try:
-            found = await self.agent.begin(op, ctx)
-        except BaseException as exc:
-            if timeout.end(task) and isinstance(exc, asyncio.CancelledError):
-                message = f"{self._pool.name} did not answer within {timeout.seconds} s"
-                raise PeerUnreachable(message, sent=True) from None
-            raise
-        timeout.end(task)
-        return found
 
     def _refused(self, exc: DragomanError, ctx: Context) -> None:
         if isinstance(exc, Unauthenticated) and self._acting is not None and ctx.bearer is not None:
@@ -188,10 +180,12 @@ class UpstreamPeer:
             self._address.in_flight += 1
             self._has_place = True
 
-    def leave(self) -> Coroutine[Any, Any, bool | None]:
+    def leave(self, *error: object) -> Coroutine[Any, Any, bool | None]:
         """Frees the place and, when it is awaited, the connection."""
         self.release()
         return self._way.__aexit__(None, None, None)
+
+    __aexit__ = leave
 
     def release(self) -> None:
         """Frees the place."""

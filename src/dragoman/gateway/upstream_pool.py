@@ -93,6 +93,8 @@ class UpstreamPool:
             UpstreamAddress(url, {"limits": times, **options}) for url, options in addresses.items()
         )
         self._only = self.addresses[0] if len(self.addresses) == 1 else None
+        self.sticky = self._only is None and self.limits.sticky == "context"
+        """Whether a conversation stays at one of several addresses."""
         self._by_label = {each.label: each for each in self.addresses}
         self._closing = tuple(closing)
         self._signed_for = signed_for
@@ -156,7 +158,7 @@ class UpstreamPool:
             return None
         address = self._only
         if address is None:
-            address = self._take((), self._kept_context(context_id), None)
+            address = self._take((), context_id if self.sticky else "", None)
             if address is None:
                 return None
         elif address.in_flight < self.limits.concurrency:
@@ -232,16 +234,12 @@ class UpstreamPool:
         self, avoid: Collection[str], context_id: str, principal: str, why: DragomanError | None
     ) -> UpstreamAddress:
         """Waits for a place at any address."""
-        context = self._kept_context(context_id)
+        context = context_id if self.sticky else ""
         return await self._queue.enter(
             principal,
             lambda: self._take(avoid, context, why),
             choosy=bool(avoid or context),
         )
-
-    def _kept_context(self, context_id: str) -> str:
-        """Returns the conversation, if it stays at one of several addresses."""
-        return context_id if self.limits.sticky == "context" and self._only is None else ""
 
     def _take(
         self, avoid: Collection[str], context: str, why: DragomanError | None
