@@ -11,7 +11,9 @@ from dragoman.core.session import Call, Update
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import (
     FEATURES,
+    REQUESTS,
     Feature,
+    is_plain_text,
     lost_between,
     lost_by,
     lost_from,
@@ -83,6 +85,27 @@ def test_only_what_a_message_has_is_lost_from_it() -> None:
         "the id of a message",
     )
     assert lost_from(DIALECTS["iat"], sent(references=("t0",))) == ()
+
+
+@EVERY
+def test_of_plain_text_no_dialect_loses_more_than_the_id(dialect: Dialect) -> None:
+    message = Message(
+        message_id="m",
+        role=Role.USER,
+        parts=(Text("hello"), Text("there")),
+        context_id="c",
+    )
+    op = SendMessage(message=message)
+    assert is_plain_text(op)
+    lost = lost_from(dialect, Call(id=None, op=op, stream=True))
+    assert set(lost) <= {"the id of a message"}
+
+
+@pytest.mark.parametrize("feature", REQUESTS, ids=lambda each: each.name)
+def test_a_message_with_more_than_text_is_not_plain(feature: Feature) -> None:
+    assert isinstance(feature.sample, Call)
+    assert isinstance(feature.sample.op, SendMessage)
+    assert is_plain_text(feature.sample.op) is (feature.name in ("text", "the id of a message"))
 
 
 def test_callers_of_older_dialects_have_fewer_operations() -> None:

@@ -77,14 +77,14 @@ async def test_a_full_queue_refuses_whoever_has_most_in_it() -> None:
         await fourth  # all of them have one now, and nobody has to give it up
     places.give_back(3)
     await asyncio.gather(tasks[0], late, third)
-    assert len(places.queue) == 0
+    assert places.queue.count == 0
 
 
 async def test_a_call_waits_only_so_long() -> None:
     places = Places(0, seconds=0.05)
     with pytest.raises(TooMany):
         await places.call("a")
-    assert len(places.queue) == 0
+    assert places.queue.count == 0
 
 
 async def test_a_place_for_a_call_that_has_gone_is_given_to_the_next() -> None:
@@ -104,7 +104,7 @@ async def test_a_call_that_is_canceled_leaves_the_queue() -> None:
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert len(places.queue) == 0
+    assert places.queue.count == 0
     places.give_back(1)
     await places.call("b")
 
@@ -123,7 +123,7 @@ async def test_an_error_while_waiting_reaches_the_caller() -> None:
     places.queue.serve()
     with pytest.raises(PeerUnreachable, match="gone"):
         await waiting
-    assert len(places.queue) == 0
+    assert places.queue.count == 0
 
 
 async def test_whoever_waits_for_one_place_does_not_hold_up_those_who_take_any() -> None:

@@ -150,12 +150,12 @@ class RemoteAgent:
         """
         return text_of(self.stream(*what, key=key, **about))
 
-    async def begin(
+    def begin(
         self, op: ops.Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    ) -> Awaitable[tuple[Batch | None, AsyncGenerator[Batch, None]]]:
         """Returns the first events of a stream, and the stream of all that follow, for a caller
         that resumes it itself if it breaks."""
-        return await self._remote.begin(op, ctx)
+        return self._remote.begin(op, ctx)
 
     def watch(self, task: Task | str, cursor: int | None = None) -> TaskEvents:
         """Yields the current task and its later events, or the events after a cursor."""

@@ -23,8 +23,9 @@ PLAIN = ("dialect", "prefer", "origins", "extensions", "allow_private", "timeout
 """Options that may be recorded: none of them is a secret."""
 
 
-class _Wire:
-    """One connection. A user of an old connection may finish with it."""
+class SharedConnection(AbstractAsyncContextManager[RemoteAgent]):
+    """One connection, and a context for each use of it. A user of an old connection may finish with
+    it."""
 
     def __init__(
         self, agent: RemoteAgent, options: Mapping[str, Any], ends: AsyncExitStack
@@ -39,10 +40,18 @@ class _Wire:
         if self.old and not self.users:
             await self._ends.aclose()
 
-    async def leave(self) -> None:
-        """Ends one use of the connection."""
+    def use(self) -> RemoteAgent:
+        """Begins a use of the connection without waiting."""
+        self.users += 1
+        return self.agent
+
+    async def __aenter__(self) -> RemoteAgent:
+        return self.use()
+
+    async def __aexit__(self, *error: object) -> None:
         self.users -= 1
-        await self.let_go()
+        if self.old:
+            await self.let_go()
 
 
 class Entered(AbstractAsyncContextManager[T]):
@@ -51,7 +60,9 @@ class Entered(AbstractAsyncContextManager[T]):
 
     __slots__ = ("_enter", "_leave")
 
-    def __init__(self, enter: Coroutine[Any, Any, tuple[T, Callable[[], Awaitable[None]]]]) -> None:
+    def __init__(
+        self, enter: Coroutine[Any, Any, tuple[T, Callable[[], Awaitable[object]]]]
+    ) -> None:
         self._enter = enter
 
     async def __aenter__(self) -> T:
@@ -81,9 +92,9 @@ class ConnectionCache:
         self._environ = environ
         self._fresh = fresh
         self._closed = False
-        self._wires: dict[object, _Wire] = {}
+        self._connections: dict[object, SharedConnection] = {}
         self._keys: dict[str, tuple[Mapping[str, Any], object]] = {}
-        """The key in `_wires` of the latest options of each address."""
+        """The key in `_connections` of the latest options of each address."""
         self._latest: dict[str, Mapping[str, Any]] = {}
         """The latest options of each address."""
 
@@ -102,40 +113,51 @@ class ConnectionCache:
 
     def reach(
         self, address: str, options: Mapping[str, Any], *, renew: bool = False
-    ) -> Entered[RemoteAgent]:
+    ) -> AbstractAsyncContextManager[RemoteAgent]:
         """Returns a connection for the duration of the block. `renew` makes a new one, with the
         card as it is now; the one before serves until then."""
-        return Entered(self._reached(address, options, renew=renew))
+        held = None if renew else self.held(address, options)
+        return held or Entered(self._reached(address, options, renew=renew))
+
+    def held(self, address: str, options: Mapping[str, Any]) -> SharedConnection | None:
+        """Returns the open connection to an address if it was used last with these options; None if
+        there is none, or if its card has to be read again."""
+        known = self._keys.get(address)
+        if known is None or known[0] is not options:
+            return None
+        connection = self._connections.get(known[1])
+        if connection is None or time.monotonic() - connection.born > self._fresh:
+            return None
+        return connection
 
     async def _reached(
         self, address: str, options: Mapping[str, Any], *, renew: bool
     ) -> tuple[RemoteAgent, Callable[[], Awaitable[None]]]:
         key = self._key(address, options)
-        wire = self._wires.get(key)
+        connection = self._connections.get(key)
         if renew:
             made = await self._connected(address, options)
-            wire, before = made, self._wires.get(key)
+            connection, before = made, self._connections.get(key)
             made.old = self._closed
             if not self._closed:
-                self._wires[key] = made
+                self._connections[key] = made
             if before is not None:
                 before.old = True
                 await before.let_go()
-        elif wire is not None and time.monotonic() - wire.born > self._fresh:
-            wire.old = True
-            del self._wires[key]
-            await wire.let_go()
-            wire = None
-        if wire is None:
+        elif connection is not None and time.monotonic() - connection.born > self._fresh:
+            connection.old = True
+            del self._connections[key]
+            await connection.let_go()
+            connection = None
+        if connection is None:
             made = await self._connected(address, options)
             # A task that goes on although its agent was replaced has a connection to itself.
-            wire = made if self._closed else self._wires.setdefault(key, made)
+            connection = made if self._closed else self._connections.setdefault(key, made)
             made.old = self._closed
-            if wire is not made:  # another task has connected at the same time
+            if connection is not made:  # another task has connected at the same time
                 made.old = True
                 await made.let_go()
-        wire.users += 1
-        return wire.agent, wire.leave
+        return connection.use(), partial(connection.__aexit__, None, None, None)
 
     def _key(self, address: str, options: Mapping[str, Any]) -> object:
         known = self._keys.get(address)
@@ -145,7 +167,7 @@ class ConnectionCache:
         self._keys[address] = options, key
         return key
 
-    async def _connected(self, address: str, options: Mapping[str, Any]) -> _Wire:
+    async def _connected(self, address: str, options: Mapping[str, Any]) -> SharedConnection:
         given = dict(options)
         given.setdefault("allow_private", self._allow_private)
         async with AsyncExitStack() as stack:
@@ -155,16 +177,16 @@ class ConnectionCache:
                 auth = CardAuth.of(self._environ, allow_private=given["allow_private"])
                 given["auth"] = await stack.enter_async_context(auth)
             agent = await stack.enter_async_context(connect(address, **given))
-            return _Wire(agent, options, stack.pop_all())
+            return SharedConnection(agent, options, stack.pop_all())
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def close(self) -> None:
         """Ends all connections. Those that are made from now on end with their use."""
         self._closed = True
-        wires, self._wires = [*self._wires.values()], {}
-        for wire in wires:
-            wire.old, wire.users = True, 0
-            await wire.let_go()
+        connections, self._connections = [*self._connections.values()], {}
+        for connection in connections:
+            connection.old, connection.users = True, 0
+            await connection.let_go()
 
 
 def _mark(value: object) -> object:

@@ -206,7 +206,7 @@ class Wallet:
     def kept(self, origin: str) -> Credentials | None:
         """Returns the credentials that are valid now without a call of the `Auth`; None: use
         `ask`."""
-        if not self.allows(origin):
+        if self._auth is None or origin not in self._allowed:
             return NONE
         found = self._kept.get(origin)
         if found is None or (found.until is not None and found.until <= time.time()):

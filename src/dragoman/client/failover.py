@@ -14,7 +14,7 @@ tried again after a while (`prefer_again`), so that a short outage does not deci
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
@@ -47,7 +47,7 @@ from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.spans import Span, Tracer
 
 from .limits import ClientLimits
-from .resumable_stream import ALL_HISTORY, ResumableStream, first_connection, first_usable
+from .resumable_stream import ALL_HISTORY, Begun, ResumableStream, first_connection, first_usable
 from .retry import READS, Pauses, not_executed
 from .transports.transport import Transport, with_extensions
 
@@ -108,7 +108,7 @@ class FailoverPeer:
     @property
     def numbered(self) -> bool:
         """Whether the agent numbers its events, so that a stream can resume after a number."""
-        return self._cursor and not self.transport.dialect.names_tasks
+        return self._cursor and not self._transports[0].dialect.names_tasks
 
     def context(self, ctx: Context) -> Context:
         """Returns the context with the extensions that the client always activates."""
@@ -220,14 +220,19 @@ class FailoverPeer:
         """Yields every event from the first to the last, even if the connection breaks."""
         return self.follow(op, ctx).batches()
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    def begin(self, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a stream, and the stream of all that follow. It is for
         callers that resume a broken stream themselves, by the number of its last event; the stream
         of an agent that does not number its events is resumed here."""
-        if self.numbered and self.streams:
-            return await first_connection(self, op, self.context(ctx))
+        first = self._transports[0]
+        if not (self.streams and self._cursor) or first.dialect.names_tasks:
+            return self._begin_followed(op, ctx)
+        ctx = with_extensions(ctx, (CURSOR,) if self._declared else (CURSOR, IDEMPOTENCY))
+        if len(self._transports) == 1:
+            return first.begin(op, ctx)
+        return first_connection(self, op, ctx)
+
+    async def _begin_followed(self, op: Streamed, ctx: Context) -> Begun:
         steps = self.stream(op, ctx)
         return await anext(steps, None), steps
 
@@ -261,9 +266,7 @@ class TracedPeer(FailoverPeer):
         """Returns a stream that survives broken connections, with its state."""
         return _TracedStream(self, op, self.context(ctx))
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of a stream, and the stream of all that follow."""
         if not (self.numbered and self.streams):
             return await super().begin(op, ctx)  # which follows the stream

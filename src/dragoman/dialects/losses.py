@@ -100,6 +100,22 @@ def lost_from(dialect: Dialect, signal: Signal) -> tuple[str, ...]:
     return tuple(each.name for each in FEATURES if each.present(signal) and not each.present(told))
 
 
+def is_plain_text(op: SendMessage) -> bool:
+    """Returns whether a message is text and nothing else. Every dialect carries that, so nobody has
+    to ask what is lost of it beside its id."""
+    message = op.message
+    if op.metadata or op.accepts or op.context or not op.wait:
+        return False
+    if message.metadata or message.extensions or message.references or not message.parts:
+        return False
+    for part in message.parts:
+        if type(part) is not Text or not part.text or part.filename or part.media_type:
+            return False
+        if part.metadata:
+            return False
+    return True
+
+
 # What a caller sends.
 
 

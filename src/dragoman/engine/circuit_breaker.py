@@ -40,16 +40,17 @@ class CircuitBreaker:
         self._failures = failures
         self._probe = probe
         self._log = log
-        self._hosts: OrderedDict[str, _Failing] = OrderedDict()
+        self.failing: OrderedDict[str, _Failing] = OrderedDict()
+        """The hosts that have failed since they last answered."""
 
     @property
     def open(self) -> int:
         """Returns the number of hosts whose breaker is open."""
-        return sum(each.failures >= self._failures for each in self._hosts.values())
+        return sum(each.failures >= self._failures for each in self.failing.values())
 
     def state(self, host: str, now: float) -> BreakerState:
         """Returns the state of the breaker of a host."""
-        found = self._hosts.get(host)
+        found = self.failing.get(host)
         if found is None or found.failures < self._failures:
             return BreakerState.CLOSED
         if found.probing or found.until <= now:
@@ -58,7 +59,7 @@ class CircuitBreaker:
 
     def seconds_left(self, host: str, now: float) -> float:
         """Returns the seconds until a host may be called."""
-        found = self._hosts.get(host)
+        found = self.failing.get(host)
         if found is None or found.failures < self._failures:
             return 0.0
         return max(0.0, found.until - now)
@@ -66,32 +67,32 @@ class CircuitBreaker:
     def wait(self, host: str, now: float) -> float:
         """Returns the seconds until a host may be called. If it is 0, this call is the probe, and
         the next call waits for its outcome. A webhook without a host fails by itself."""
-        found = self._hosts.get(host)
+        found = self.failing.get(host)
         if found is None or found.failures < self._failures:
             return 0.0
         if found.until > now:
             return found.until - now
-        self._hosts[host] = _Failing(found.failures, now + self._probe, probing=True)
+        self.failing[host] = _Failing(found.failures, now + self._probe, probing=True)
         return 0.0
 
     def record(self, host: str, now: float, *, failed: bool) -> None:
         """Notes the outcome of a call."""
         if not failed or not host:
-            self._hosts.pop(host, None)
+            self.failing.pop(host, None)
             return
-        found = self._hosts.pop(host, None)
+        found = self.failing.pop(host, None)
         count = (found.failures if found is not None else 0) + 1
-        self._hosts[host] = _Failing(count, now + self._probe)
+        self.failing[host] = _Failing(count, now + self._probe)
         if count == self._failures:
             self._log.warning(
                 "A host keeps failing, so its circuit breaker opens", host=host, seconds=self._probe
             )
-        if len(self._hosts) > MOST_HOSTS:
-            self._hosts.popitem(last=False)
+        if len(self.failing) > MOST_HOSTS:
+            self.failing.popitem(last=False)
 
     def probe_now(self, host: str, now: float) -> None:
         """Lets the next call to a host through, because it gave another sign of life, or because
         the probe ended without an outcome."""
-        found = self._hosts.get(host)
+        found = self.failing.get(host)
         if found is not None:
-            self._hosts[host] = _Failing(found.failures, now)
+            self.failing[host] = _Failing(found.failures, now)

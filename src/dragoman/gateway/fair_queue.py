@@ -38,17 +38,15 @@ class FairQueue(Generic[T]):
         self._give_back, self._busy = give_back, busy
         self._waiting: OrderedDict[str, deque[_Waiter[T]]] = OrderedDict()
         """By principal, in the order in which they are served."""
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """The number of calls that wait."""
 
     async def enter(
         self, principal: str, place: Callable[[], T | None], *, choosy: bool = False
     ) -> T:
         """Returns a place. `place` takes one, or returns None if there is none at the moment; what
         it raises is raised. A `choosy` call may find no place where others would."""
-        if not self._count:
+        if not self.count:
             found = place()
             if found is not None:
                 return found
@@ -67,7 +65,7 @@ class FairQueue(Generic[T]):
 
     def serve(self) -> None:
         """Gives free places to those who wait, to one call of each principal in turn."""
-        served = self._count > 0
+        served = self.count > 0
         while served:
             served = False
             for principal in tuple(self._waiting):
@@ -99,7 +97,7 @@ class FairQueue(Generic[T]):
 
     def _add(self, principal: str, waiter: _Waiter[T]) -> None:
         own = len(self._waiting.get(principal, ()))
-        if self._count >= self._most:
+        if self.count >= self._most:
             longest = max(self._waiting, key=lambda each: len(self._waiting[each]), default="")
             if len(self._waiting.get(longest, ())) <= own + 1:
                 raise self._busy()
@@ -108,12 +106,12 @@ class FairQueue(Generic[T]):
             if not newest.future.done():
                 newest.future.set_exception(self._busy())
         self._waiting.setdefault(principal, deque()).append(waiter)
-        self._count += 1
+        self.count += 1
 
     def _remove(self, principal: str, waiter: _Waiter[T]) -> None:
         line = self._waiting[principal]
         line.remove(waiter)
-        self._count -= 1
+        self.count -= 1
         if not line:
             del self._waiting[principal]
 

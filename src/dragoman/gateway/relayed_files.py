@@ -34,10 +34,15 @@ def prepare_files(
 ) -> None:
     """Prepares the conversion of the files of a task, if there are any among these parts, or if
     results may have to be converted."""
-    if agent.door is None or peer.files is not None:
-        return
-    if has_files(parts) or _converts_results(agent, turn.caller.dialect):
+    if peer.files is None and converts_files(agent, turn, parts):
         peer.files = _relayed_files(agent, peer, turn)
+
+
+def converts_files(agent: UpstreamAgent, turn: Turn, parts: Iterable[AnyPart]) -> bool:
+    """Returns whether a task may have files to convert: among these parts, or as results."""
+    if agent.door is None:
+        return False
+    return has_files(parts) or _converts_results(agent, turn.caller.dialect)
 
 
 def _converts_results(agent: UpstreamAgent, dialect: str) -> bool:

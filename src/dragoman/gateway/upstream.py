@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,19 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Turn
-from dragoman.agent.answers import Failed
 from dragoman.agent.turn import access_of
 from dragoman.client.connection_cache import Entered
 from dragoman.core.errors import (
-    CardUntrusted,
     Conflict,
     DragomanError,
-    Forbidden,
-    PeerRefused,
     PeerUnreachable,
     TaskFinished,
-    TaskNotFound,
-    Unauthenticated,
     Unsupported,
 )
 from dragoman.core.events import Asked
@@ -38,14 +32,14 @@ from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import question_of
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
-from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
+from dragoman.dialects.losses import ADDRESS, CONTENT, is_plain_text, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 from dragoman.relay.known_ids import recall
 
-from .relayed_files import prepare_files
+from .relayed_files import converts_files, prepare_files
 from .token_exchange import ActingFor
+from .upstream_address import told
 from .upstream_peer import UpstreamPeer
-from .upstream_pool import RETRY_AFTER
 
 if TYPE_CHECKING:
     from .upstream_agent import UpstreamAgent
@@ -70,27 +64,24 @@ class RemoteUpstream(Upstream):
     """The agent elsewhere, for one task of ours."""
 
     replies = True
+    _lost: Sequence[str] = ()
+    """What of the message the dialect of the agent has no words for."""
+    _lost_since, _pause = 0.0, FIRST_PAUSE
+    _peer: UpstreamPeer | None = None
+    _passed: frozenset[str] = frozenset()
+    """The addresses to which the message could not be sent."""
+    _recalled = False
+    _found_at = ""
+    """The address at which the task was found after its own was gone."""
 
     def __init__(self, agent: UpstreamAgent, turn: Turn) -> None:
         self._agent, self._turn = agent, turn
         self.name = agent.name
-        self._lost: list[str] = []
-        """What of the message the dialect of the agent has no words for."""
-        self._lost_since = 0.0
-        self._pause = FIRST_PAUSE
         self._asked = agent
         """The agent that is asked: ours, or one of its fallbacks."""
-        self._peer: UpstreamPeer | None = None
-        self._passed: set[str] = set()
-        """The addresses to which the message could not be sent."""
-        self._recalled = False
-        self._found_at = ""
-        """The address at which the task was found after its own was gone."""
-        self._run = access_of(turn).run
-        self._opened = self._run.opened
-        caller = turn.caller
-        self._principal = f"{caller.tenant}\0{caller.principal}"
-        self._whose = conversation_of(agent.served_as, caller, turn.context_id)
+        self._run = run = access_of(turn).run
+        self._opened = run.opened
+        self._whose = conversation_of(agent.served_as, run.caller, run.context_id)
         """Names the conversation there. It is made of the caller too, so that two callers never
         share one."""
 
@@ -101,14 +92,26 @@ class RemoteUpstream(Upstream):
         label = self._peer.label if self._peer is not None else ""
         return f"{PREFIX}{self._asked.served_as}@{label}"
 
-    def peer(self, task_id: str, address: str) -> Entered[Peer]:
+    def peer(self, task_id: str, address: str) -> AbstractAsyncContextManager[Peer]:
         """Returns the agent. A task that it has already waits for it while it is away, and so does
         a message that may have arrived."""
-        return Entered(self._entered(task_id, address))
+        if task_id or address or self._passed or self._must_recall():
+            return Entered(self._entered(task_id, address))
+        asked, turn = self._asked, self._turn
+        context_id = self._context_id if asked.pool.sticky else ""
+        peer = asked.pool.ready_peer(context_id, self._acting)
+        if peer is None:
+            return Entered(self._entered(task_id, address))
+        self._peer = peer
+        connected = peer.agent
+        known = asked.has_learned(connected.card, connected.dialect, peer.label)
+        if not known or converts_files(asked, turn, self._opened.message.parts):
+            return Entered(self._prepared(peer))
+        return peer
 
     async def _entered(
         self, task_id: str, address: str
-    ) -> tuple[Peer, Callable[[], Awaitable[None]]]:
+    ) -> tuple[Peer, Callable[[], Awaitable[object]]]:
         label = self._recorded(address)
         if not task_id:
             await self._recall()
@@ -134,6 +137,10 @@ class RemoteUpstream(Upstream):
                     self._found_at = label = found
                     continue
                 await self._wait(exc)
+        return await self._prepared(peer)
+
+    async def _prepared(self, peer: UpstreamPeer) -> tuple[Peer, Callable[[], Awaitable[object]]]:
+        """Learns the card of the agent, and prepares the conversion of files."""
         try:
             self._asked.learn(peer.card, peer.dialect, peer.label)
             prepare_files(self._asked, peer, self._turn, self._turn.message.parts)
@@ -141,6 +148,14 @@ class RemoteUpstream(Upstream):
             await peer.leave()
             raise
         return peer, peer.leave
+
+    def _must_recall(self) -> bool:
+        """Returns whether there may be more to know about the conversation and the tasks that the
+        message refers to. A new conversation has the id of its first task."""
+        run = self._run
+        if self._opened.message.references:
+            return True
+        return run.context_id != run.task_id and not self._asked.contexts.get(self._whose)
 
     async def _recall(self) -> None:
         """Looks up what the agents called this conversation and these tasks, the first time."""
@@ -152,10 +167,11 @@ class RemoteUpstream(Upstream):
             )
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
+        caller = self._run.caller
         return self._asked.pool.peer(
             at=label,
             context_id=self._context_id,
-            principal=self._principal,
+            principal=f"{caller.tenant}\0{caller.principal}",
             avoid=self._passed,
             acting=self._acting,
         )
@@ -167,6 +183,8 @@ class RemoteUpstream(Upstream):
     @property
     def _acting(self) -> ActingFor | None:
         """The caller, if the agent is called for it and not for us."""
+        if self._asked.exchange is None:
+            return None
         return self._asked.acting_for(lambda: self._turn.caller)
 
     def _recorded(self, address: str) -> str:
@@ -186,16 +204,16 @@ class RemoteUpstream(Upstream):
         # The settings may have changed since this task began to ask.
         rest = line[line.index(self._asked) + 1 :] if self._asked in line else ()
         if not rest:
-            self._asked, self._passed = self._agent, set()
+            self._asked, self._passed = self._agent, frozenset()
             return False
         log.warning("A fallback is asked", agent=self._agent.served_as, asks=rest[0].served_as)
-        self._asked, self._passed = rest[0], set()
+        self._asked, self._passed = rest[0], frozenset()
         return True
 
     def has_another(self) -> bool:
         """Returns whether there is another address, or a fallback, to send the message to."""
         assert self._peer is not None  # noqa: S101  it is what failed
-        self._passed.add(self._peer.label)
+        self._passed |= {self._peer.label}
         if any(each.label not in self._passed for each in self._asked.pool.addresses):
             return True
         return self._fall_back()
@@ -232,9 +250,12 @@ class RemoteUpstream(Upstream):
     def context(self, ctx: Context) -> Context:
         """Returns the context of calls to the agent. Nothing of the caller's credentials is in it,
         and of its extensions only those that the agent is asked to apply."""
-        asked = dict.fromkeys((*self._turn.extensions, WORK))
-        extensions = tuple(uri for uri in asked if uri not in _BETWEEN_US)
-        return replace(ctx, extensions=extensions, tools=self._opened.tools)
+        opened = self._opened
+        extensions: tuple[str, ...] = (WORK,)
+        if opened.extensions:
+            asked = dict.fromkeys((*opened.extensions, WORK))
+            extensions = tuple(uri for uri in asked if uri not in _BETWEEN_US)
+        return replace(ctx, extensions=extensions, tools=opened.tools)
 
     def told(self, exc: DragomanError) -> DragomanError:
         """Returns an error without our addresses, and without what is between the agent and us."""
@@ -243,7 +264,7 @@ class RemoteUpstream(Upstream):
     async def started(self, task_id: str, context_id: str) -> None:
         """Remembers what the agent calls our task and our conversation, and notes on our task what
         could not be carried to it."""
-        self._asked.tasks.put(self._turn.task_id, task_id)
+        self._asked.tasks.put(self._run.task_id, task_id)
         self._note_opener(task_id)
         if context_id and context_id != self._context_id:
             self._asked.contexts.put(self._whose, context_id)
@@ -259,35 +280,38 @@ class RemoteUpstream(Upstream):
 
     def request(self, turn: Turn, key: str) -> SendMessage:
         """Returns our caller's message with ids of the agent's."""
-        opened = self._opened
-        metadata = dict(opened.metadata or {})
-        assert self._peer is not None  # noqa: S101  it was found just now
-        dialect = DIALECTS[self._peer.dialect]
-        if opened.tools and dialect.conversation is None:
+        opened, peer = self._opened, self._peer
+        said, metadata = opened.message, opened.metadata
+        assert peer is not None  # noqa: S101  it was found just now
+        if opened.tools and DIALECTS[peer.dialect].conversation is None:
             # Envelopes have a place for tools; elsewhere our extension is it.
-            metadata[TOOLS] = msgspec.to_builtins(opened.tools)
+            metadata = {**(metadata or {}), TOOLS: msgspec.to_builtins(opened.tools)}
+        known = self._asked.tasks
         message = replace(
-            turn.message,
+            said,
             message_id=key,
             task_id="",
             context_id=self._context_id,
-            references=tuple(
-                filter(None, (self._asked.tasks.get(each) for each in turn.references))
-            ),
-            metadata=_without_relay(turn.message.metadata),
+            references=said.references and tuple(filter(None, map(known.get, said.references))),
+            metadata=_without_relay(said.metadata),
         )
         op = SendMessage(
             message=message,
             metadata=_without_relay(metadata),
-            accepts=turn.accepts,
-            context=turn.context,
+            accepts=opened.accepts,
+            context=opened.context,
         )
-        lost = lost_from(dialect, Call(id=None, op=op, stream=True))
-        converted = _FILES if self._peer.files is not None else _OF_OURS
-        self._lost = [each for each in lost if each not in _OF_OURS and each not in converted]
-        if len(message.references) < len(turn.references) and REFERENCES not in self._lost:
-            self._lost.append(REFERENCES)
+        self._lost = self._lost_of(op, peer) if said.references or not is_plain_text(op) else ()
         return op
+
+    def _lost_of(self, op: SendMessage, peer: UpstreamPeer) -> Sequence[str]:
+        """Returns what of our caller's message does not reach the agent."""
+        lost = lost_from(DIALECTS[peer.dialect], Call(id=None, op=op, stream=True))
+        converted = _FILES if peer.files is not None else _OF_OURS
+        found = [each for each in lost if each not in _OF_OURS and each not in converted]
+        if len(op.message.references) < len(self._opened.message.references):
+            found += [REFERENCES] * (REFERENCES not in found)
+        return found
 
     async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
         """Sends the answer to a question: in A2A as a message, with all its parts. There a message
@@ -346,7 +370,7 @@ class RemoteUpstream(Upstream):
 
 def conversation_of(name: str, caller: Context, context_id: str) -> str:
     """Returns what names a conversation of one caller at the agent that has this name here."""
-    whose = "\0".join((name, caller.tenant, caller.principal, context_id))
+    whose = f"{name}\0{caller.tenant}\0{caller.principal}\0{context_id}"
     return hashlib.sha256(whose.encode()).hexdigest()
 
 
@@ -354,26 +378,6 @@ def parsed(address: str) -> tuple[str, str]:
     """Returns the name of the agent and the label of its address, from the journal."""
     name, _, label = address.removeprefix(PREFIX).partition("@")
     return name, label
-
-
-def told(name: str, exc: DragomanError) -> DragomanError:
-    """Returns what our caller is told of an error of the agent: nothing of our addresses, and
-    nothing of what is between the agent and us."""
-    log.info("A call failed", agent=name, why=exc)
-    if isinstance(exc, PeerUnreachable):
-        return PeerUnreachable(
-            f"{name} cannot be reached; try again later",
-            sent=exc.sent,
-            retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
-        )
-    if type(exc) in (Unauthenticated, Forbidden):
-        # These were our credentials, and not those of our caller.
-        return PeerRefused(f"{name} refused the credentials of the gateway")
-    if isinstance(exc, CardUntrusted):
-        return CardUntrusted(f"The card of {name} is not trusted")
-    if isinstance(exc, TaskNotFound):
-        return Failed(f"{name} does not know the task any more", reason="task_lost")
-    return exc
 
 
 def _asks(task: Task, question: str) -> bool:

@@ -7,11 +7,25 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from dragoman.agent.answers import Failed
 from dragoman.client.addresses import label_of
-from dragoman.core.errors import DragomanError, PeerMisbehaved, PeerRefused, PeerUnreachable
+from dragoman.core.errors import (
+    CardUntrusted,
+    DragomanError,
+    Forbidden,
+    PeerMisbehaved,
+    PeerRefused,
+    PeerUnreachable,
+    TaskNotFound,
+    Unauthenticated,
+)
+from dragoman.core.log import Logger
 
+log = Logger("gateway")
 LONGEST_ERROR = 300
 """The characters of an error that are kept."""
+RETRY_AFTER = 2
+"""The seconds after which a refused call may be repeated."""
 WEIGHT = 0.2
 """The weight of the latest answer in the average latency."""
 
@@ -72,3 +86,23 @@ def failure_reason(exc: DragomanError, *, heard: bool) -> str:
         case PeerRefused() if exc.code >= 500:
             return "refused"
     return ""
+
+
+def told(name: str, exc: DragomanError) -> DragomanError:
+    """Returns what our caller is told of an error of the agent: nothing of our addresses, and
+    nothing of what is between the agent and us."""
+    log.info("A call failed", agent=name, why=exc)
+    if isinstance(exc, PeerUnreachable):
+        return PeerUnreachable(
+            f"{name} cannot be reached; try again later",
+            sent=exc.sent,
+            retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
+        )
+    if type(exc) in (Unauthenticated, Forbidden):
+        # These were our credentials, and not those of our caller.
+        return PeerRefused(f"{name} refused the credentials of the gateway")
+    if isinstance(exc, CardUntrusted):
+        return CardUntrusted(f"The card of {name} is not trusted")
+    if isinstance(exc, TaskNotFound):
+        return Failed(f"{name} does not know the task any more", reason="task_lost")
+    return exc

@@ -41,7 +41,8 @@ from .agent_health import HasHealth
 from .cards import changes, relayed
 from .service import UpstreamService
 from .token_exchange import ActingFor, TokenExchange
-from .upstream import PREFIX, RELAY, RemoteUpstream, parsed, told
+from .upstream import PREFIX, RELAY, RemoteUpstream, parsed
+from .upstream_address import told
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
@@ -131,14 +132,16 @@ class UpstreamAgent(Agent, HasHealth):
     def choose(self, skill_id: str) -> Skill:
         """Returns the skill that relays. A skill that is not on the card is refused here, unless
         the agent has more skills than it shows to everyone."""
+        if not skill_id or skill_id == RELAY:
+            return self.skills[RELAY]
         theirs = self.theirs
-        if skill_id and skill_id != RELAY and theirs is not None and theirs.skills:
+        if theirs is not None and theirs.skills:
             known = {skill.id for skill in theirs.skills}
             if skill_id not in known and not theirs.extended:
                 raise self.unknown(skill_id)
         if len(skill_id) > MOST_ID:
             raise BadParams(f"A skill id has at most {MOST_ID} characters", field=SKILL_ID)
-        return self._relaying(skill_id if skill_id != RELAY else "")
+        return self._relaying(skill_id)
 
     def _relaying(self, skill_id: str) -> Skill:
         """Returns the skill that relays, under a name that tells which skill elsewhere is meant. It
@@ -169,6 +172,8 @@ class UpstreamAgent(Agent, HasHealth):
     def learn(self, card: Card, dialect: str, at: str = "") -> None:
         """Takes over the card of the agent, which it showed at this address, and says in the log
         what changed."""
+        if self.has_learned(card, dialect, at):
+            return
         self.dialect = dialect
         if self._read.get(at) is card:
             return
@@ -191,6 +196,10 @@ class UpstreamAgent(Agent, HasHealth):
         self.provider = card.provider
         self.documentation_url, self.icon_url = card.documentation_url, card.icon_url
         self.card_changed()
+
+    def has_learned(self, card: Card, dialect: str, at: str) -> bool:
+        """Returns whether nothing is new about the agent at this address."""
+        return self._read.get(at) is card and self.dialect == dialect
 
     async def _extended_card(self, caller: Context) -> Card:
         """Returns the extended card that the agent shows to us, as ours."""

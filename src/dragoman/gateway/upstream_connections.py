@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -36,11 +36,18 @@ class ConnectedAgent(Protocol):
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Returns the result, or raises a `DragomanError`."""
 
-    async def begin(
+    def begin(
         self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    ) -> Awaitable[tuple[Batch | None, AsyncGenerator[Batch, None]]]:
         """Returns the first events of a task, and the stream of all that follow. The relay resumes
         it if it breaks."""
+
+
+class HeldConnection(AbstractAsyncContextManager[ConnectedAgent], Protocol):
+    """An open connection, and a context for each use of it."""
+
+    def use(self) -> ConnectedAgent:
+        """Begins a use without waiting."""
 
 
 class UpstreamConnections(Protocol):
@@ -50,6 +57,9 @@ class UpstreamConnections(Protocol):
         self, address: str, options: Mapping[str, Any], *, renew: bool = False
     ) -> AbstractAsyncContextManager[ConnectedAgent]:
         """Returns a connection for the duration of the block. Raises `PeerUnreachable`."""
+
+    def held(self, address: str, options: Mapping[str, Any]) -> HeldConnection | None:
+        """Returns the connection if it is open and can be used without waiting."""
 
     async def close(self) -> None:
         """Ends all connections."""

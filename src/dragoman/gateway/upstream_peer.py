@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 
 class UpstreamPeer:
-    """A `Peer`, which has a place at an address until it is released."""
+    """A `Peer`, which has a place at an address until it is released. It is its own context, which
+    frees the place and the connection."""
 
+    _has_place = True
+    decided = False
+    """Whether it is known that the address answers, or that it fails."""
+    files: RelayedFiles | None = None
+    """Converts files, if the task has any."""
     agent: ConnectedAgent
 
     def __init__(
@@ -40,11 +46,9 @@ class UpstreamPeer:
         self._way, self._acting = way, acting
         self.label = address.label
         """Names the address, without secrets."""
-        self._has_place = True
-        self.decided = False
-        """Whether it is known that the address answers, or that it fails."""
-        self.files: RelayedFiles | None = None
-        """Converts files, if the task has any."""
+
+    async def __aenter__(self) -> UpstreamPeer:
+        return self
 
     @property
     def card(self) -> Card:
@@ -79,41 +83,72 @@ class UpstreamPeer:
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of a task. The first must come in time."""
+        batch, steps = await self.begin(op, ctx)
+        try:
+            while batch is not None:
+                yield batch
+                batch = await anext(steps, None)
+        finally:
+            await steps.aclose()
+
+    async def begin(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a task, which must come in time, and the stream of all that
+        follow, which has to be closed."""
         files = self.files
         if files is not None:
             op = await files.sent(op)
         if self._acting is not None:
             ctx = replace(ctx, bearer=await self._acting.token())
-        convert = files.received if files is not None and files.up is not None else None
-        began, heard = monotonic(), False
-        steps: AsyncGenerator[Batch, None] | None = None
+        timeout, task = self._pool.answer_timeout, None
+        if self.agent.card.streaming:  # others answer when their work is done
+            task = asyncio.current_task()
+            timeout.begin(task)
+        began = monotonic()
         try:
-            batch, steps = await self._first(op, ctx)
-            heard = True
-            self._answered(began)
+            batch, steps = await self.agent.begin(op, ctx)
+        except DragomanError as exc:
+            self._refused(exc, ctx)
+            self._failed(exc, began, heard=False)
+            raise
+        except asyncio.CancelledError:
+            if task is None or not timeout.is_late(task):
+                raise
+            late = PeerUnreachable(
+                f"{self._pool.name} did not answer within {timeout.seconds} s", sent=True
+            )
+            self._failed(late, began, heard=False)
+            raise late from None
+        finally:
+            if task is not None:
+                timeout.end(task)
+        self._answered(began)
+        convert = files.received if files is not None and files.up is not None else None
+        if batch is None or (batch.last and convert is None):
+            return batch, steps
+        rest = self._rest(steps, ctx, began, convert, batch)
+        return await anext(rest), rest
+
+    async def _rest(
+        self,
+        steps: AsyncGenerator[Batch, None],
+        ctx: Context,
+        began: float,
+        convert: Callable[[Batch], Awaitable[Batch]] | None,
+        batch: Batch | None,
+    ) -> AsyncGenerator[Batch, None]:
+        """Yields this batch and all that follow, and counts what goes wrong."""
+        try:
             while batch is not None:
                 yield batch if convert is None else await convert(batch)
                 batch = await anext(steps, None)
         except DragomanError as exc:
             self._refused(exc, ctx)
-            self._failed(exc, began, heard=heard)
+            self._failed(exc, began, heard=True)
             raise
         finally:
-            if steps is not None:
-                await steps.aclose()
-
-    async def _first(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-        """Returns the first events and the stream of the others. An agent without streams answers
-        when its work is done."""
-        seconds = self._pool.limits.answer_timeout if self.card.streaming else None
-        try:
-            async with asyncio.timeout(seconds):
-                return await self.agent.begin(op, ctx)
-        except TimeoutError:
-            message = f"{self._pool.name} did not answer within {seconds} s"
-            raise PeerUnreachable(message, sent=True) from None
+            await steps.aclose()
 
     def _refused(self, exc: DragomanError, ctx: Context) -> None:
         if isinstance(exc, Unauthenticated) and self._acting is not None and ctx.bearer is not None:
@@ -121,7 +156,7 @@ class UpstreamPeer:
 
     def _answered(self, began: float) -> None:
         self.decided = True
-        self._pool.answered(self._address, monotonic() - began)
+        self._pool.answered(self._address, began)
 
     def _failed(self, exc: DragomanError, began: float, *, heard: bool) -> None:
         reason = failure_reason(exc, heard=heard)
@@ -145,10 +180,12 @@ class UpstreamPeer:
             self._address.in_flight += 1
             self._has_place = True
 
-    async def leave(self) -> None:
-        """Frees the place and the connection."""
+    def leave(self, *error: object) -> Coroutine[Any, Any, bool | None]:
+        """Frees the place and, when it is awaited, the connection."""
         self.release()
-        await self._way.__aexit__(None, None, None)
+        return self._way.__aexit__(None, None, None)
+
+    __aexit__ = leave
 
     def release(self) -> None:
         """Frees the place."""

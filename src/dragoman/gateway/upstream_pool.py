@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from math import ceil
 from time import monotonic
 from typing import Any, Protocol
@@ -37,9 +37,10 @@ from dragoman.engine.circuit_breaker import BreakerState, CircuitBreaker
 from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
 
+from .answer_timeout import AnswerTimeout
 from .fair_queue import FairQueue
 from .token_exchange import ActingFor
-from .upstream_address import UpstreamAddress, failure_reason
+from .upstream_address import RETRY_AFTER, UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent, UpstreamConnections
 from .upstream_peer import UpstreamPeer
 
@@ -50,8 +51,6 @@ ANSWER = 30.0
 """The seconds for an answer that does not wait for a task, such as a card."""
 CHECK = 10.0
 """The seconds that a health check may take."""
-RETRY_AFTER = 2
-"""The seconds after which a refused call may be repeated."""
 
 
 class Closing(Protocol):
@@ -93,12 +92,16 @@ class UpstreamPool:
         self.addresses = tuple(
             UpstreamAddress(url, {"limits": times, **options}) for url, options in addresses.items()
         )
+        self._only = self.addresses[0] if len(self.addresses) == 1 else None
+        self.sticky = self._only is None and self.limits.sticky == "context"
+        """Whether a conversation stays at one of several addresses."""
         self._by_label = {each.label: each for each in self.addresses}
         self._closing = tuple(closing)
         self._signed_for = signed_for
         self._cache: UpstreamConnections = connections or ConnectionCache(
             environ=environ, fresh=fresh
         )
+        self.answer_timeout = AnswerTimeout(self.limits.answer_timeout)
         self._breaker = CircuitBreaker(self.limits.failures, self.limits.probe, log)
         self._queue: FairQueue[UpstreamAddress] = FairQueue(
             self.limits.queue, self.limits.queue_timeout, self._give_back, self._busy
@@ -118,7 +121,7 @@ class UpstreamPool:
     @property
     def queued(self) -> int:
         """The number of calls that wait for a place."""
-        return len(self._queue)
+        return self._queue.count
 
     def state(self, address: UpstreamAddress) -> BreakerState:
         """Returns the state of the circuit breaker of an address."""
@@ -135,7 +138,7 @@ class UpstreamPool:
         avoid: Collection[str] = (),
         urgent: bool = False,
         acting: ActingFor | None = None,
-    ) -> Entered[UpstreamPeer]:
+    ) -> AbstractAsyncContextManager[UpstreamPeer]:
         """Returns the agent, for the duration of the block.
 
         `at` is the label of an address: that of a task, or of a message that may have arrived
@@ -147,6 +150,29 @@ class UpstreamPool:
         `TooMany` if too many calls wait."""
         return Entered(self._entered(at, context_id, principal, avoid, acting, urgent=urgent))
 
+    def ready_peer(self, context_id: str, acting: ActingFor | None) -> UpstreamPeer | None:
+        """Returns the agent for a new task, if it is connected, has a place and did not fail, and
+        nobody waits for a place; otherwise None, and `peer` does what has to be waited for. It is
+        its own context, which has to be entered at once."""
+        if self._queue.count or self._breaker.failing:
+            return None
+        address = self._only
+        if address is None:
+            address = self._take((), context_id if self.sticky else "", None)
+            if address is None:
+                return None
+        elif address.in_flight < self.limits.concurrency:
+            address.in_flight += 1
+        else:
+            return None
+        connection = self._cache.held(address.url, address.options)
+        if connection is None:
+            address.in_flight -= 1
+            return None
+        peer = UpstreamPeer(self, address, connection, acting)
+        peer.agent = connection.use()
+        return peer
+
     async def _entered(
         self,
         at: str,
@@ -156,7 +182,7 @@ class UpstreamPool:
         acting: ActingFor | None,
         *,
         urgent: bool,
-    ) -> tuple[UpstreamPeer, Callable[[], Awaitable[None]]]:
+    ) -> tuple[UpstreamPeer, Callable[[], Awaitable[object]]]:
         passed, why = set(avoid), None
         while True:
             address = (
@@ -208,8 +234,7 @@ class UpstreamPool:
         self, avoid: Collection[str], context_id: str, principal: str, why: DragomanError | None
     ) -> UpstreamAddress:
         """Waits for a place at any address."""
-        keeps = bool(context_id) and self.limits.sticky == "context" and len(self.addresses) > 1
-        context = context_id if keeps else ""
+        context = context_id if self.sticky else ""
         return await self._queue.enter(
             principal,
             lambda: self._take(avoid, context, why),
@@ -281,20 +306,21 @@ class UpstreamPool:
 
     # What comes of them.
 
-    def answered(self, address: UpstreamAddress, seconds: float) -> None:
-        """Notes the answer to a call, after so many seconds."""
+    def answered(self, address: UpstreamAddress, began: float) -> None:
+        """Notes the answer to a call that began at this monotonic time."""
         now = monotonic()
-        self._breaker.record(address.label, now, failed=False)
-        address.answered(seconds, now)
-        self.latency.add(seconds)
-        if self._queue:
+        if self._breaker.failing:
+            self._breaker.record(address.label, now, failed=False)
+        address.answered(now - began, now)
+        self.latency.add(now - began)
+        if self._queue.count:
             self._queue.serve()
 
     def failed(self, address: UpstreamAddress, reason: str, exc: DragomanError) -> None:
         """Notes that a call failed."""
         address.failed(reason, exc)
         self._breaker.record(address.label, monotonic(), failed=True)
-        if self._queue:
+        if self._queue.count:
             self._queue.serve()
 
     def undecided(self, address: UpstreamAddress) -> None:
@@ -305,7 +331,7 @@ class UpstreamPool:
     def left(self, address: UpstreamAddress) -> None:
         """Gives the place of a call to the next one."""
         address.in_flight -= 1
-        if self._queue:
+        if self._queue.count:
             self._queue.serve()
 
     def _give_back(self, address: UpstreamAddress) -> None:
@@ -334,7 +360,7 @@ class UpstreamPool:
         address.checks_failed = 0
         address.alive = True
         if not address.last_reason or address.last_reason in ("health", "unreachable"):
-            self.answered(address, monotonic() - began)
+            self.answered(address, began)
         else:
             # It answers this question; whether it does its work again only a call can tell.
             self._breaker.probe_now(address.label, monotonic())

@@ -33,9 +33,10 @@ from dragoman.store.registry import AgentHealth, RegistryEntry, Source
 
 from ..agent_health import health_of, last_seen
 from ..registry import OFFLINE_NAME, Mounts, Registry
+from ..upstream_address import RETRY_AFTER
 from ..upstream_agent import UpstreamAgent
 from ..upstream_connections import ConnectedAgent
-from ..upstream_pool import RETRY_AFTER, UpstreamPool
+from ..upstream_pool import UpstreamPool
 
 log = Logger("gateway")
 SETTLED, LOOK = 10.0, 0.1
@@ -58,6 +59,9 @@ class _Connection:
         if agent is None:
             raise PeerUnreachable(f"{self._agent_id} is offline", retry_after=str(RETRY_AFTER))
         yield agent
+
+    def held(self, address: str, options: Mapping[str, Any]) -> None:
+        """Returns None: whether the agent is online is asked for each call."""
 
     async def close(self) -> None:
         """Does nothing: whoever accepted the connection owns it."""

@@ -20,6 +20,7 @@ from .request_body import RequestBody
 
 Routes = Mapping[str, Mapping[str, Handler]]
 """Maps paths to methods to handlers. The method `*` means any; `/` is the JSON-RPC endpoint."""
+_BELOW_AGENTS = f"{AGENTS}/"
 SOCKET = "websocket"
 """The key for the handler of WebSockets, in place of a method (HTTP methods are in capitals)."""
 Patterns = Mapping[str, Callable[[str], bool]]
@@ -130,12 +131,13 @@ class Router:
             router = self._by_host.get(host_in(scope))
             if router is not None and not path.startswith(self.everywhere_below):
                 return router, {**scope, HOSTED: True}
-        before, slash, rest = path.partition(f"{AGENTS}/")
-        if before or not slash:
+        if not path.startswith(_BELOW_AGENTS):
+            if not self._by_tenant:
+                return self, scope
             # A2A 1.0 §11: a tenant is the first word of the path.
             router = self._by_tenant.get(path[1:].partition("/")[0])
             return (self, scope) if router is None else (router, scope)
-        name = rest.partition("/")[0]
+        name = path.removeprefix(_BELOW_AGENTS).partition("/")[0]
         if name == "-" and self.by_skill is not None:
             return self.by_skill(scope) or (self, scope)
         router = self._mounts.get(name)

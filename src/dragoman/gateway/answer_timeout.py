@@ -1,0 +1,52 @@
+"""A time limit for the first answers of an agent, without a timer for each of them.
+
+Theory. All waits of one pool are equally long, so the oldest is always the next that may be late.
+They stand in a dictionary in the order in which they began, and one timer looks at the oldest when
+it would be late. `asyncio.timeout` sets and cancels a timer for each wait, which costs more than
+anything else that a pool does for a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class AnswerTimeout:
+    """Cancels tasks that wait too long for an answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._waits: dict[asyncio.Task[Any], float] = {}
+        """The tasks that wait, and the loop time at which each is late."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, task: asyncio.Task[Any] | None) -> None:
+        """Has the task canceled if it does not call `end` in time."""
+        assert task is not None  # noqa: S101  it is the one that runs
+        loop = asyncio.get_running_loop()
+        late_at = self._waits[task] = loop.time() + self.seconds
+        if self._timer is None:
+            self._timer = loop.call_at(late_at, self._look)
+
+    def is_late(self, task: asyncio.Task[Any]) -> bool:
+        """Returns whether the task was canceled for nothing but being late."""
+        return task not in self._waits and task.cancelling() == 1
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        """Ends the wait of the task. One that was late counts as canceled no longer, as with
+        `asyncio.timeout`."""
+        if self._waits.pop(task, None) is None:
+            task.uncancel()
+
+    def _look(self) -> None:
+        """Cancels the tasks that are late, and looks again when the next one would be."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for task, late_at in tuple(self._waits.items()):
+            if late_at > now:
+                self._timer = loop.call_at(late_at, self._look)
+                return
+            del self._waits[task]
+            task.cancel()
