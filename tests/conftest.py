@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import httpcore2
@@ -75,8 +76,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Seven thousand tests are no garbage: a server that stops looks for some, and would look at
-    all of them each time."""
+    """Ten thousand tests are no garbage: a server that stops looks for some, and would look at all
+    of them each time."""
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_garbage() -> Iterator[None]:
+    """Nor is what is left when all tests of a file are done: modules that were imported, caches."""
+    yield
+    gc.collect()
+    gc.freeze()
