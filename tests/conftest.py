@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import httpcore2
@@ -11,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import warm_start
-from counts import FULL, count
+from counts import FULL, QUICK, count
 
 # A loaded machine is no fault of an example: nothing is said of how long one may take.
 settings.register_profile(
@@ -44,8 +47,19 @@ LONG = (
 with slow tests; last the quick ones, so that no worker is alone with a long file at the end."""
 
 
+BINDINGS = {"binding", "dialect", "way"}
+"""Parameters of tests that are run in every binding."""
+PURE = ("tests/contract/", "tests/dialects/", "tests/fuzz/")
+"""Folders whose tests start no server, and run in every binding always."""
+SOME = 2
+"""In how many bindings `make test-quick` runs a test of the other folders."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps the order of everything else."""
+    if QUICK:
+        left_out = _other_bindings(items)
+        items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
 
     def place(item: pytest.Item) -> int:
@@ -55,6 +69,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return len(LONG) + (item.path not in slow)
 
     items.sort(key=place)
+
+
+def _other_bindings(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Returns what `make test-quick` leaves out: it runs a test in about two bindings, and the
+    next test in others."""
+    tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call and BINDINGS & call.params.keys() and not item.nodeid.startswith(PURE):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    left_out = set()
+    for number, same in enumerate(tests.values()):
+        step = math.ceil(len(same) / SOME)
+        left_out |= set(same) - set(same[number % step :: step])
+    return left_out
 
 
 TOGETHER = ("tests/interop/client/",)
@@ -75,8 +104,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Seven thousand tests are no garbage: a server that stops looks for some, and would look at
-    all of them each time."""
+    """Ten thousand tests are no garbage: a server that stops looks for some, and would look at all
+    of them each time."""
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_garbage() -> Iterator[None]:
+    """Nor is what is left when all tests of a file are done: modules that were imported, caches."""
+    yield
+    gc.collect()
+    gc.freeze()

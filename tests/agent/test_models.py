@@ -154,6 +154,7 @@ async def test_models_may_be_said_and_sent() -> None:
         assert result.parts == (Data({"guests": [{"name": "Ada", "age": 30}]}),)
 
 
+@pytest.mark.slow  # starts processes
 def test_pydantic_is_not_imported_for_agents_without_models() -> None:
     code = (
         "import sys\nfrom dataclasses import dataclass\nfrom dragoman import Agent, Turn\n"

@@ -83,7 +83,12 @@ class NatsPlace:
 Place = PostgresPlace | NatsPlace
 
 
-@pytest.fixture(params=[PostgresPlace, NatsPlace], ids=["postgres", "nats"])
+@pytest.fixture(
+    params=[
+        pytest.param(PostgresPlace, id="postgres", marks=pytest.mark.slow),
+        pytest.param(NatsPlace, id="nats", marks=pytest.mark.slow),
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: Place = request.param(tmp_path)
     yield made
@@ -144,6 +149,7 @@ async def test_a_bell_that_was_cut_rings_for_everything_and_goes_on(place: Place
             await until(arrives)
 
 
+@pytest.mark.slow  # starts NATS
 async def test_a_bell_without_a_server_does_not_hold_anyone_up(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.kill()
@@ -186,6 +192,7 @@ async def pair(*urls: str) -> AsyncIterator[list[Ear]]:
             await ear.bell.stop()
 
 
+@pytest.mark.slow  # starts NATS
 async def test_bells_on_nats_use_tls_and_a_password(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("nats")
@@ -210,6 +217,7 @@ async def test_bells_on_nats_use_tls_and_a_password(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow  # starts NATS
 async def test_a_bell_goes_on_at_another_server_of_its_cluster(tmp_path: Path) -> None:
     routes = own_port()
     first = NatsServer(tmp_path, "--cluster_name", "c", "--cluster", f"nats://127.0.0.1:{routes}")
@@ -238,6 +246,7 @@ async def test_a_bell_goes_on_at_another_server_of_its_cluster(tmp_path: Path) -
         second.kill()
 
 
+@pytest.mark.slow  # starts PostgreSQL
 async def test_a_notification_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     """The change that it tells of is on the disk already."""
     opened: list[asyncpg.Connection[Any]] = []

@@ -40,6 +40,8 @@ from dragoman.testing.stores.fixture import ALICE
 from postgres import server_url, store_url
 from webhooks.receiver import Heard
 
+pytestmark = pytest.mark.slow  # starts PostgreSQL
+
 
 class Told(Client):
     """A server that tells what is kept."""

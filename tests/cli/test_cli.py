@@ -19,6 +19,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.settings import load
 
 
+@pytest.mark.slow  # starts processes
 def test_help_and_version(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     shown = dragoman("--help", cwd=tmp_path)

@@ -217,6 +217,7 @@ async def test_a_packed_answer_is_not_unpacked_beyond_its_size(wire: str) -> Non
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["send", "stream"])
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.slow  # takes two seconds
 async def test_a_server_that_never_answers_is_given_up(wire: str, streamed: bool) -> None:
     async def never(path: str, said: bytes) -> AsyncIterator[bytes]:
         await forever()

@@ -28,6 +28,7 @@ class TestFile(StoreContract):
         return open_store(f"file://{folder}/tasks", clock=clock)
 
 
+@pytest.mark.slow  # starts PostgreSQL
 class TestPostgres(StoreContract):
     @pytest.fixture(autouse=True)
     def _server(self) -> None:

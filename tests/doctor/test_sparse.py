@@ -16,6 +16,8 @@ from dragoman.doctor import Orders, Report, examine
 
 AGENT = Path(__file__).with_name("agent.py")
 
+pytestmark = pytest.mark.slow  # starts processes
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -115,7 +117,6 @@ def test_the_main_address_of_a_card_without_a_version_is_examined_as_connect_spe
     assert set(report.interfaces) == {"jsonrpc-1.0", "rest-1.0", "jsonrpc-0.3", "rest-0.3"}
 
 
-@pytest.mark.slow  # starts processes
 def test_skills_that_are_missing_are_said_to_be_missing(proxy: Proxy, tmp_path: Path) -> None:
     def no_skills(card: dict[str, Any]) -> None:
         del card["skills"]
@@ -127,7 +128,6 @@ def test_skills_that_are_missing_are_said_to_be_missing(proxy: Proxy, tmp_path: 
     assert old.returncode == 1
 
 
-@pytest.mark.slow  # starts processes
 def test_an_empty_list_that_protobuf_leaves_out_is_no_fault_in_1_0(
     proxy: Proxy, tmp_path: Path
 ) -> None:
@@ -143,7 +143,6 @@ def test_an_empty_list_that_protobuf_leaves_out_is_no_fault_in_1_0(
     assert "warning  skills: is missing" in told.stdout
 
 
-@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("as_event", [False, True], ids=["json", "event"])
 def test_a_stream_that_is_refused_in_an_event_is_refused(proxy: Proxy, as_event: bool) -> None:
     """As every client of 0.3 reads it."""

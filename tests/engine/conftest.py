@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from counts import FULL
+from counts import FULL, QUICK
 from engine.harness import Clock, EngineHarness
 from postgres import store_url
 
 
-@pytest.fixture(params=["memory", "sqlite", "file", *(["postgres"] if FULL else [])])
+@pytest.fixture(
+    params=["memory", "sqlite", *(["file"] * (not QUICK)), *(["postgres"] if FULL else [])]
+)
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home for tasks, one of each kind."""
     return EngineHarness(url_of(request.param, tmp_path))
@@ -29,7 +31,7 @@ def memory() -> EngineHarness:
     return EngineHarness("memory:")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home for several engines at once."""
     return EngineHarness(url_of(request.param, tmp_path))

@@ -466,6 +466,7 @@ async def test_a_plain_function_that_waits_for_an_answer_is_let_go() -> None:
     assert await asyncio.to_thread(out.wait, 2)
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_cancel_at_a_process_that_lost_the_task_is_true(shared: EngineHarness) -> None:
     """It does not know yet that another process runs the task."""
     agent, going = Agent("Sleeper"), asyncio.Event()

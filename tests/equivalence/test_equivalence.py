@@ -34,6 +34,7 @@ async def outcome(row: Scenario, server: RunningServer, binding: Binding) -> Any
         return f"broke: {type(exc).__name__} {str(exc)[:300]}"
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_every_scenario_in_every_binding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

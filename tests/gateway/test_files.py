@@ -318,6 +318,7 @@ def _peak(pid: int) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.slow  # starts processes, and takes several seconds
 async def test_a_file_of_ninety_megabytes_is_never_in_the_memory_of_the_gateway(
     tmp_path: Path,
 ) -> None:

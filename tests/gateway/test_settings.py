@@ -30,6 +30,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow  # starts processes
 def test_good_settings_are_good_although_nobody_is_there(home: Path) -> None:
     (home / "dragoman.toml").write_text(GOOD)
     ended = dragoman("gateway", "check", cwd=home, THE_SECRET="hidden words")
@@ -134,6 +135,7 @@ def test_what_is_wrong_is_told_with_its_line(
     assert "geheim" not in err
 
 
+@pytest.mark.slow  # starts processes
 def test_no_file_is_told_with_the_smallest_one(home: Path) -> None:
     ended = dragoman("gateway", cwd=home)
     assert ended.returncode == 2
@@ -141,6 +143,7 @@ def test_no_file_is_told_with_the_smallest_one(home: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [None, "[server]\nallow_private = true\n"])
+@pytest.mark.slow  # starts processes
 def test_a_gateway_needs_no_agents_if_others_may_dial_in(home: Path, settings: str | None) -> None:
     if settings is not None:
         (home / "dragoman.toml").write_text(settings)
@@ -155,6 +158,7 @@ def test_a_gateway_needs_no_agents_if_others_may_dial_in(home: Path, settings: s
     assert dragoman("gateway", cwd=home).returncode == 2
 
 
+@pytest.mark.slow  # starts processes
 def test_a_gateway_starts_and_serves_although_an_agent_is_away(home: Path) -> None:
     (home / "dragoman.toml").write_text(GOOD)
     with serving(cwd=home, command="gateway", THE_SECRET="hidden words") as server:

@@ -69,6 +69,7 @@ async def appears(url: str, name: str, health: str = "up") -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow  # takes two seconds
 async def test_a_sub_agent_that_registers_is_served_in_every_dialect(
     tmp_path: Path, way: str
 ) -> None:

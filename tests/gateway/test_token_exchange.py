@@ -173,6 +173,7 @@ async def test_each_caller_is_acted_for_with_a_token_of_its_own(
     assert first["scope"] == "book look"
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_token_is_exchanged_again_when_it_has_expired_or_was_refused(
     border: Border,
 ) -> None:

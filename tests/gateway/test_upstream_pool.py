@@ -413,6 +413,7 @@ async def _ended(url: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["restarting", "flapping"])
+@pytest.mark.slow  # takes several seconds
 async def test_tasks_survive_an_agent_that_comes_and_goes(tmp_path: Path, kind: str) -> None:
     async with asyncio.timeout(240), doors(tmp_path, "a") as [(worker, there)]:
         sections = {"a": {"url": there.url, **QUICK}}
@@ -490,6 +491,7 @@ async def test_callers_are_served_in_turn(tmp_path: Path) -> None:
     assert order == ["ann", "bob", "ann", "bob", "ann", "ann"]
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_slow_agent_is_waited_for(tmp_path: Path) -> None:
     agent, going = Agent("Slow", description="Slow.", version="1.0.0"), asyncio.Event()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from cli.run import dragoman
 from dragoman import State, Task
 from dragoman.client import connect
@@ -39,6 +41,7 @@ async def test_a_task_goes_on_when_the_gateway_starts_again(tmp_path: Path) -> N
                 assert done.text == "You said Kyoto."
 
 
+@pytest.mark.slow  # starts processes
 async def test_an_agent_of_another_version_is_shown_as_unsupported(tmp_path: Path) -> None:
     hub, store = new_hub(), f"sqlite:///{tmp_path}/gate.db"
     card = CARD.replace("1.0", "2.0").replace("desk", "next").replace("Desk", "Next")
@@ -52,6 +55,7 @@ async def test_an_agent_of_another_version_is_shown_as_unsupported(tmp_path: Pat
     assert "next  Next (not supported: it speaks a2a-lite/2.0)" in shown
 
 
+@pytest.mark.slow  # starts processes
 async def test_they_are_listed(tmp_path: Path) -> None:
     hub, store = new_hub(), f"sqlite:///{tmp_path}/gate.db"
     async with living(hub=hub), gateway(hub, store=store) as gate:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from dragoman import Agent, Turn
 from lite.room import living, member, new_hub
 from waiting import stays, until, within
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_a_task_id_that_comes_again_is_answered_with_the_current_state() -> None:
     async with living() as hub, member(hub, "anna") as anna:
         await anna.say("[A2A:task id=t1]\nwait")

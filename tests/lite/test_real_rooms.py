@@ -176,11 +176,13 @@ async def streamed(town: Town) -> None:
 
 
 @NEEDS_NGIRCD
+@pytest.mark.slow  # starts processes
 async def test_a_conversation_on_irc(irc: Town) -> None:
     await conversation(irc)
 
 
 @NEEDS_NGIRCD
+@pytest.mark.slow  # starts processes
 async def test_an_a2a_client_streams_to_an_agent_on_irc(irc: Town) -> None:
     await streamed(irc)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lite.room import living, member
 
 
@@ -104,6 +106,7 @@ async def test_a_file_above_the_limit_of_the_card_is_rejected() -> None:
         assert refused.body == "The file minutes.md is larger than 4 bytes."
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_a_task_above_the_limit_of_the_card_is_rejected() -> None:
     async with living(tasks=1) as hub, member(hub, "anna") as anna:
         await anna.say("[A2A:task id=t1]\nwait")

@@ -171,6 +171,7 @@ async def test_answers_that_nobody_reads_do_not_stay() -> None:
 @pytest.mark.parametrize(
     ("size", "streams", "stalled"), [(12_000, (1, 3, 5), 0), (900_000, (1,), 1)], ids=str
 )
+@pytest.mark.slow  # takes several seconds
 async def test_answers_held_back_by_http_2_windows_do_not_stay(
     size: int, streams: tuple[int, ...], stalled: int
 ) -> None:

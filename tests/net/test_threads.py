@@ -22,6 +22,7 @@ later.join()
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="only Linux has this policy")
 @pytest.mark.parametrize(("before", "after"), [("", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+@pytest.mark.slow  # starts processes
 def test_a_server_lets_its_threads_finish_unless_it_was_told_otherwise(
     before: str, after: str
 ) -> None:

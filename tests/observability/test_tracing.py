@@ -140,6 +140,7 @@ async def test_a_webhook_belongs_to_the_run_and_carries_its_trace(
     assert heard <= {f"{id_of(span):016x}" for span in sent}
 
 
+@pytest.mark.slow  # starts processes
 def test_without_a_tracer_nothing_of_it_is_loaded_or_in_the_way() -> None:
     code = (
         "import sys, asyncio\n"
@@ -156,6 +157,7 @@ def test_without_a_tracer_nothing_of_it_is_loaded_or_in_the_way() -> None:
     assert "Tracing" not in peer
 
 
+@pytest.mark.slow  # starts processes
 def test_a_server_with_tracing_sends_over_otlp_or_says_what_to_install() -> None:
     code = (
         "import sys\n"

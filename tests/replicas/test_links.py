@@ -74,7 +74,7 @@ def _port(door: Gateway) -> int:
     return int(door.url.rpartition(":")[2])
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 async def dialled(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Dialled]:
@@ -186,6 +186,7 @@ async def test_without_a_link_callers_are_told_so_and_tasks_wait(dialled: Dialle
         assert (await one.send("hello")).text == "echo: hello"
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_the_agents_of_a_process_that_has_ended_are_offline(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/dragoman.db"
     ended = RegistryEntry(
@@ -213,6 +214,7 @@ async def gateway_of_sub_agents(folder: Path, store: str) -> AsyncIterator[TwoAg
         yield found
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_a_sub_agent_on_a_websocket_of_one_gateway_is_served_by_both(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/dragoman.db"
     async with (

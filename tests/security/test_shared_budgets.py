@@ -214,6 +214,7 @@ async def test_a_process_counts_by_itself_while_the_store_cannot_be_asked(
         close()
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_units_that_nobody_uses_are_given_back(replicas: Replicas) -> None:
     one = await replicas.add(Rates(calls_per_minute=128))
     two = await replicas.add(Rates(calls_per_minute=128))

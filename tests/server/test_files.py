@@ -140,6 +140,7 @@ async def test_traversal_is_refused_even_if_it_were_signed(tmp_path: Path) -> No
             assert got.status_code == 404, bad
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_an_expired_address_is_gone_and_its_file_is_deleted(tmp_path: Path) -> None:
     async with running(settings(tmp_path, expires=2)) as (_, door), httpx2.AsyncClient() as http:
         link = await door.offer(PAGE, task_id=TASK)

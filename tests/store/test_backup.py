@@ -90,6 +90,7 @@ def _vacuum_into(source: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("way", [_backup, _vacuum_into], ids=["backup", "vacuum-into"])
+@pytest.mark.slow  # takes several seconds
 async def test_a_sqlite_file_is_backed_up_while_a_server_writes_and_restored(
     way: Callable[[Path, Path], None], tmp_path: Path
 ) -> None:

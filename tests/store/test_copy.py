@@ -35,7 +35,7 @@ NOT_COPIED = {
     "sqlite_sequence": "it follows the numbers of webhooks",
 }
 """The tables whose rows are not copied, and why."""
-KINDS = ("sqlite", "file", "postgresql")
+KINDS = ("sqlite", "file", pytest.param("postgresql", marks=pytest.mark.slow))
 
 
 def url_of(kind: str, folder: Path) -> str:
@@ -175,6 +175,7 @@ def _newer(folder: Path) -> str:
     return "sqlite:///newer.db"
 
 
+@pytest.mark.slow  # starts PostgreSQL
 def test_the_address_of_a_source_is_noted_without_its_password(tmp_path: Path) -> None:
     source = store_url(tmp_path).replace("postgres@", "postgres:secret@")
     use(source, everything)
@@ -185,6 +186,7 @@ def test_the_address_of_a_source_is_noted_without_its_password(tmp_path: Path) -
     assert "secret" not in mark.source
 
 
+@pytest.mark.slow  # starts PostgreSQL
 def test_the_key_and_the_audit_log_come_along(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +232,7 @@ async def test_counts_that_differ_leave_the_copy_incomplete(tmp_path: Path) -> N
     assert [name for name, (a, b) in compared.items() if a != b] == ["log writes"]
 
 
+@pytest.mark.slow  # starts PostgreSQL
 async def test_a_pass_follows_what_changes_and_drops_what_is_gone(tmp_path: Path) -> None:
     async def make(folder: Path, clock: Any) -> Store:
         return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
@@ -254,6 +257,7 @@ async def test_a_pass_follows_what_changes_and_drops_what_is_gone(tmp_path: Path
         await target.close()
 
 
+@pytest.mark.slow  # starts PostgreSQL
 async def test_a_count_on_postgresql_may_take_longer_than_other_statements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +297,7 @@ async def test_large_tasks_are_copied_in_small_transactions(
         assert max(sizes) * one <= 4 * 1000
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _server() -> None:
-    server_url()
+@pytest.fixture(autouse=True)
+def _server(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("slow"):
+        server_url()

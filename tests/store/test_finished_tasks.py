@@ -65,6 +65,7 @@ async def test_sqlite_takes_no_more_steps(tmp_path: Path, monkeypatch: pytest.Mo
     assert {name: (few[name], n) for name, n in many.items() if n > steps_allowed(few[name])} == {}
 
 
+@pytest.mark.slow  # starts PostgreSQL
 async def test_postgresql_looks_at_no_more_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ async def _explained(pool: DatabasePool, text: str, *arguments: Any) -> int:
     return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
 
 
+@pytest.mark.slow  # starts PostgreSQL
 async def test_a_claim_reads_as_many_pages_of_a_long_queue_of_postgresql(tmp_path: Path) -> None:
     now = HandClock().now
     pages: dict[int, list[int]] = {}

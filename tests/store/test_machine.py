@@ -419,4 +419,4 @@ for machine, examples in (
 TestMemory = Machine.TestCase
 TestSqlite = SqliteMachine.TestCase
 TestFile = FileMachine.TestCase
-TestPostgres = PostgresMachine.TestCase
+TestPostgres = pytest.mark.slow(PostgresMachine.TestCase)  # starts PostgreSQL

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import asyncpg
+import pytest
 
 from dragoman import State
 from dragoman.store import open_store
@@ -18,6 +19,7 @@ TASKS = 300
 UNTIL = 1_794_000_000_000
 
 
+@pytest.mark.slow  # starts PostgreSQL
 async def test_divided_tables_serve_old_tasks_and_new_ones(tmp_path: Path) -> None:
     url = store_url(tmp_path)
     await fill(url, TASKS, UNTIL)

@@ -37,6 +37,8 @@ from postgres import server_url, store_url
 from store.statements import listen
 from waiting import until
 
+pytestmark = pytest.mark.slow  # starts PostgreSQL
+
 WORKING = StateChanged(state=State.WORKING)
 SOCKET = ".s.PGSQL.5432"
 

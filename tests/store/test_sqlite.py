@@ -426,6 +426,7 @@ async def test_the_living_are_left_alone(tmp_path: Path) -> None:
         assert "w2" not in _locks(tmp_path)
 
 
+@pytest.mark.slow  # starts processes
 async def test_a_killed_process_is_known_at_once(tmp_path: Path) -> None:
     async with _fixture(tmp_path) as fixture:
         await fixture.open_task("t1", worker="")

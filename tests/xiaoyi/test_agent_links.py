@@ -512,6 +512,7 @@ class PingingServer:
 
 
 @pytest.mark.parametrize("pings", [True, False])
+@pytest.mark.slow  # takes several seconds
 async def test_whatever_arrives_shows_that_a_server_is_there(pings: bool) -> None:
     async def hear(link: OutboundLink, frame: Frame) -> None: ...
 

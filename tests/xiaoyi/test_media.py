@@ -299,6 +299,7 @@ async def test_redirects_are_not_followed(tmp_path: Path) -> None:
         assert on.on_disk() == []
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_limits_hold_and_the_skill_runs_nevertheless(tmp_path: Path) -> None:
     limits = {"media_size": 200_000, "media_files": 3, "media_time": 2.0}
     async with phones(tmp_path, **limits) as (on, _):

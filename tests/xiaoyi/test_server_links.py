@@ -194,6 +194,7 @@ async def test_an_answer_may_come_over_the_other_link_and_counts_once() -> None:
             assert len(one.requests) + len(other.requests) == 1
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_task_that_is_only_told_to_be_completed_ends_without_its_last_piece() -> None:
     async def ends(agent: StandIn, request: dict[str, Any]) -> None:
         await agent.text(request, "all of it", append=True)

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from dragoman import State
 from dragoman.client import connect
 from dragoman.core.events import ArtifactChunk, Stamped
@@ -38,6 +40,7 @@ async def qwenpaw(door: Gateway, folder: Path) -> AsyncIterator[None]:
         await process.wait()
 
 
+@pytest.mark.slow  # starts a process
 async def test_qwenpaw_answers_streams_and_is_canceled_and_cleared(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(300),

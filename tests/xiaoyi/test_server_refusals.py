@@ -252,6 +252,7 @@ async def test_a_silent_link_is_closed_at_the_idle_limit() -> None:
                 await socket.recv()
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_pings_alone_keep_a_link_open() -> None:
     async with asyncio.timeout(120), gateway() as door:
         door.service.endpoint._limits = type(door.service.endpoint._limits)(idle=2.0)

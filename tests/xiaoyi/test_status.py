@@ -96,6 +96,7 @@ async def test_the_status_of_an_agent_that_dials_is_read_from_its_store(tmp_path
             assert secret not in words
 
 
+@pytest.mark.slow  # starts processes
 async def test_a_killed_agent_is_known_by_its_silence(tmp_path: Path) -> None:
     clock = HandClock()
     clock.now = wall_clock() - 120_000
@@ -114,6 +115,7 @@ async def test_a_killed_agent_is_known_by_its_silence(tmp_path: Path) -> None:
     assert code == 1
 
 
+@pytest.mark.slow  # takes several seconds
 async def test_the_status_of_agents_that_dialled_in_is_stored_and_measured(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/dragoman.db"
     async with gateway(store=url) as door, httpx2.AsyncClient(timeout=60) as client:
@@ -192,6 +194,7 @@ class Written:
         return self.store
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_a_status_is_written_when_it_changes_and_renewed_from_time_to_time() -> None:
     written = Written()
     figures = [LinkFigures("agent", f"ag-{n}", "ws://one") for n in range(3)]

@@ -19,6 +19,8 @@ from net.chat.ngircd import NEEDS_NGIRCD, Ngircd
 from ports import own_port
 from waiting import until
 
+pytestmark = pytest.mark.slow  # starts ngircd
+
 
 class OnNgircd(ChatService):
     """Users of one ngircd."""

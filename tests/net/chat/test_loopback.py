@@ -65,6 +65,7 @@ class TestLoopbackOverASocket(ChannelContract):
         return Shared()
 
 
+@pytest.mark.slow  # starts processes
 async def test_another_process_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     service = Shared()

@@ -91,6 +91,7 @@ class TestStdio(ChannelContract):
         pipes.close()
 
 
+@pytest.mark.slow  # starts processes
 def test_a_script_talks_over_pipes_and_bad_lines_are_left_out() -> None:
     lines = [
         {"room": "team", "from": "bob", "text": "hello"},

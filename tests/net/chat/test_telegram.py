@@ -15,6 +15,8 @@ from net.chat.bot_api import TEAM, BotApi
 from net.chat.contract import ChannelContract, ChatService, hearing
 from ports import own_port
 
+pytestmark = pytest.mark.slow  # the import of its library alone takes several seconds
+
 PERSON = {"id": 7, "is_bot": False, "first_name": "Pat", "username": "pat"}
 
 

@@ -71,6 +71,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(
         door(context).open()
 
 
+@pytest.mark.slow  # starts processes
 def test_everything_else_works_without_its_packages() -> None:
     blocked = "import sys; sys.modules['grpc'] = sys.modules['google.protobuf'] = None; "
     code = (

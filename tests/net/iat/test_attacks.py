@@ -323,6 +323,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow  # starts processes
 async def test_libraries_log_no_token_at_debug() -> None:
     """At this level they would spell out every header and frame."""
     async with open_server() as running:

@@ -150,6 +150,7 @@ async def test_a_stream_of_a2a_go() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/a2a-go"])
+@pytest.mark.slow  # takes two seconds
 async def test_one_who_comes_back_sees_how_it_ends(path: str) -> None:
     async with serving() as client:
         body = request("tasks/sendSubscribe", sending("t-1", "", "slow"))
