@@ -122,3 +122,14 @@ def yes_or_no(text: str) -> bool | None:
     if word in _YES_WORDS:
         return True
     return False if word in _NO_WORDS else None
+
+
+def waits_for(task: Task, question: str) -> bool:
+    """Returns whether a task waits for the answer to this question. One that does not name its
+    questions may wait for any."""
+    found = question_of(task)
+    if found is None:
+        return False
+    message = task.status.message
+    name = found.name or (message.message_id if message is not None else "")
+    return not name or name == question

@@ -26,15 +26,16 @@ from dragoman.core.events import Asked
 from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WORK
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
-from dragoman.core.model import Json, Message, Role, Task
-from dragoman.core.operations import GetTask, ListTasks, SendMessage
+from dragoman.core.model import Json, Message, Role
+from dragoman.core.operations import GetTask, ListTasks, SendMessage, Streamed
 from dragoman.core.peer import Context, Peer
-from dragoman.core.questions import question_of
+from dragoman.core.questions import waits_for
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, is_plain_text, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 from dragoman.relay.known_ids import recall
+from dragoman.relay.upstream import Begun
 
 from .relayed_files import converts_files, prepare_files
 from .token_exchange import ActingFor
@@ -313,6 +314,11 @@ class RemoteUpstream(Upstream):
             found += [REFERENCES] * (REFERENCES not in found)
         return found
 
+    def begin(self, peer: Peer, op: Streamed, ctx: Context) -> Awaitable[Begun]:
+        """Returns the first events of a task, and the stream of all that follow."""
+        assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
+        return peer.begin(op, ctx)
+
     async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
         """Sends the answer to a question: in A2A as a message, with all its parts. There a message
         answers whatever the task waits for, so an agent that may have the answer, and would not
@@ -325,7 +331,7 @@ class RemoteUpstream(Upstream):
             return
         look = GetTask(task_id=op.task_id)
         unsure = answer.in_doubt and not peer.remembers
-        if unsure and not _asks(await peer.call(look, ctx), op.question):
+        if unsure and not waits_for(await peer.call(look, ctx), op.question):
             raise Conflict(f"{self.name} does not wait for this answer any more")
         # The same key in every run: after a crash nobody knows whether the answer has arrived.
         mark = hashlib.sha256(op.question.encode()).hexdigest()[:24]
@@ -378,17 +384,6 @@ def parsed(address: str) -> tuple[str, str]:
     """Returns the name of the agent and the label of its address, from the journal."""
     name, _, label = address.removeprefix(PREFIX).partition("@")
     return name, label
-
-
-def _asks(task: Task, question: str) -> bool:
-    """Returns whether a task waits for the answer to this question. One that does not name its
-    questions may wait for any."""
-    found = question_of(task)
-    if found is None:
-        return False
-    message = task.status.message
-    name = found.name or (message.message_id if message is not None else "")
-    return not name or name == question
 
 
 def _without_relay(metadata: dict[str, Json] | None) -> dict[str, Json] | None:

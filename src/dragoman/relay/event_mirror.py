@@ -43,22 +43,21 @@ class EventMirror:
         self._remote = RelayedTask(self._access, upstream)
         self._resumed = bool(self._remote.id)
 
-    async def _mirror_whole(self, entries: Sequence[Entry], peer: Peer) -> None:
+    async def _mirror_whole(self, entries: Sequence[events.Stamped], peer: Peer) -> None:
         """Mirrors all events of a task that is over (`is_plain`)."""
-        first, run = entries[0], self._access.run
-        assert isinstance(first, events.Stamped)  # noqa: S101  by `is_plain`
+        first, emit = entries[0], self._access.run.emit
         self._started = True
         await self._upstream.started(first.task_id, first.context_id)
         for entry in entries[1:]:
-            assert isinstance(entry, events.Stamped)  # noqa: S101  by `is_plain`
             event = entry.event
-            if type(event) is not events.StateChanged:
-                self._has_artifacts |= type(event) is events.ArtifactChunk
-                run.emit(event)
-            elif event.state in FINAL:
-                await self._ended(event)
-            elif event.message is not None or event.metadata:
-                await self._state_changed(entry, peer)
+            if isinstance(event, events.StateChanged):
+                if event.state in FINAL:
+                    await self._ended(event)
+                elif event.message is not None or event.metadata:
+                    await self._state_changed(entry, peer)
+            else:
+                self._has_artifacts |= isinstance(event, events.ArtifactChunk)
+                emit(event)
 
     async def _mirror(self, entry: Entry, peer: Peer) -> None:
         if isinstance(entry, Message):

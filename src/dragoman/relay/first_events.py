@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dragoman.core import events
+from dragoman.core.events import ArtifactChunk, Asked, Noted, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Role, State, Task
 from dragoman.core.stream_state import Entry
@@ -13,45 +13,44 @@ from dragoman.core.stream_state import Entry
 def is_plain(entries: Sequence[Entry]) -> bool:
     """Returns whether these are all events of a task, from its beginning to its end, and each of
     them can be mirrored as it is: no question, no message of its own and no repetition."""
-    first, last = entries[0], entries[-1]
-    if type(first) is not events.Stamped or type(first.event) is not events.Snapshot:
+    first = entries[0]
+    if type(first) is not Stamped or type(first.event) is not Snapshot:
         return False
-    if type(last) is not events.Stamped or type(last.event) is not events.StateChanged:
+    if tells_more(first.event.task):
         return False
-    if last.event.state not in FINAL or tells_more(first.event.task):
-        return False
-    task_id, seq = first.task_id, first.seq
+    task_id, seq, ended = first.task_id, first.seq, False
     for entry in entries[1:]:
-        if type(entry) is not events.Stamped or entry.task_id != task_id:
+        if type(entry) is not Stamped or entry.task_id != task_id or ended:
             return False
-        if entry.seq and entry.seq <= seq:
+        if 0 < entry.seq <= seq:
             return False
         seq, event = entry.seq, entry.event
-        if type(event) is events.StateChanged:
-            if event.state in WAITING or (event.state in FINAL and entry is not last):
+        if type(event) is StateChanged:
+            ended = event.state in FINAL
+            if event.state in WAITING:
                 return False
-        elif type(event) is not events.ArtifactChunk and type(event) is not events.Noted:
+        elif type(event) is not ArtifactChunk and type(event) is not Noted:
             return False
-    return True
+    return ended
 
 
 def is_whole(entries: Sequence[Entry]) -> bool:
     """Returns whether a task ends in these events without asking a question."""
     last = entries[-1]
-    if not isinstance(last, events.Stamped) or not isinstance(last.event, events.StateChanged):
+    if not isinstance(last, Stamped) or not isinstance(last.event, StateChanged):
         return False
     return last.event.state in FINAL and not any(map(_waits_in, entries))
 
 
 def _waits_in(entry: Entry) -> bool:
-    if not isinstance(entry, events.Stamped):
+    if not isinstance(entry, Stamped):
         return False
     match entry.event:
-        case events.StateChanged(state=state):
+        case StateChanged(state=state):
             return state in WAITING
-        case events.Snapshot(task=task):
+        case Snapshot(task=task):
             return task.state in WAITING
-    return isinstance(entry.event, events.Asked)
+    return isinstance(entry.event, Asked)
 
 
 def tells_more(task: Task) -> bool:

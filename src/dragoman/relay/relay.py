@@ -18,7 +18,8 @@ has answered, if the caller has no key by which a repetition would have to find 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Awaitable, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -35,13 +36,14 @@ from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.operations import GetTask, Watch
-from dragoman.core.peer import Batch, Peer
+from dragoman.core.peer import Peer
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .event_mirror import EventMirror
 from .first_events import is_plain, is_whole, tells_more
 from .remote_task import context_for
+from .upstream import Begun
 
 log = Logger("relay")
 
@@ -97,7 +99,7 @@ class Relay(EventMirror):
             try:
                 if self._answers is not None:
                     await self._answers.deliver_pending(peer, self._ctx)
-                if await self._mirror_all(self._stream(peer), peer):
+                if await self._mirror_all(self._begin(peer), peer):
                     return
             except (PeerUnreachable, TimeoutError) as exc:
                 if not self._remote.id:
@@ -172,50 +174,51 @@ class Relay(EventMirror):
         again = self._unsent or self._upstream.may_repeat(peer)
         return again and not self._access.run.unopened
 
-    def _stream(self, peer: Peer) -> AsyncGenerator[Batch, None]:
+    def _begin(self, peer: Peer) -> Awaitable[Begun]:
         """Sends the message, or goes on with the task that it has opened."""
-        key = self._remote.key
         if self._remote.id:
             ctx = replace(self._ctx, cursor=self._position()[0])
-            return peer.stream(Watch(task_id=self._remote.id), ctx)
+            return self._upstream.begin(peer, Watch(task_id=self._remote.id), ctx)
+        key = self._remote.key
         ctx = replace(self._ctx, idempotency_key=key)
-        return peer.stream(self._upstream.request(self._turn, key), ctx)
+        op = self._upstream.request(self._turn, key)
+        return self._remote.begun(self._upstream.begin(peer, op, ctx))
 
-    async def _mirror_all(self, steps: AsyncGenerator[Batch, None], peer: Peer) -> bool:
+    async def _mirror_all(self, begun: Awaitable[Begun], peer: Peer) -> bool:
         """Mirrors the events of a stream, and returns whether the task is over. What arrived
         together is mirrored together."""
-        known, throttle = bool(self._remote.id), self._access.run.throttle
-        entries = await (_ready(steps) if known else self._remote.first(_ready(steps), steps))
+        throttle = self._access.run.throttle
+        batch, steps = await begun
         try:
-            while entries is not None:
-                if not known and not self._remote.id and self._found(entries):
-                    await self._mirror_whole(entries, peer)
-                    return True
-                for new in self._new(entries):
+            while batch is not None:
+                entries = batch.entries
+                if entries and not self._remote.id:
+                    plain = is_plain(entries)
+                    self._found(entries, over=plain or is_whole(entries))
+                    if plain:
+                        await self._mirror_whole(cast(Sequence[events.Stamped], entries), peer)
+                        return True
+                for new in self._new(entries) if entries else ():
                     if self._copied(new):
                         await throttle()
                         continue
                     await self._mirror(new, peer)
                     if self._over:
                         return True
-                entries = await _ready(steps)
+                batch = await anext(steps, None)
         finally:
             await steps.aclose()
         for new in self._state.ended() if self._state is not None else ():
             await self._mirror(new, peer)
         return self._over
 
-    def _found(self, entries: Sequence[Entry]) -> bool:
+    def _found(self, entries: Sequence[Entry], *, over: bool) -> None:
         """Records the remote task. One that is over already, and has asked nothing, is mirrored in
-        one write, which this record is part of. Returns whether nothing but these events has to be
-        looked at for that."""
-        plain = is_plain(entries)
+        one write, which this record is part of."""
         for first in entries:
             if isinstance(first, events.Stamped):
-                over = plain or is_whole(entries)
                 self._remote.found(first.task_id, first.context_id, over=over)
-                break
-        return plain
+                return
 
     def _new(self, entries: Sequence[Entry]) -> list[Entry]:
         """Returns what is new in these entries. A first snapshot is converted to the events that
@@ -237,14 +240,6 @@ class Relay(EventMirror):
             empty = Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED))
             state.catch_up(empty)
         return state.take(entries)
-
-
-async def _ready(steps: AsyncGenerator[Batch, None]) -> Sequence[Entry] | None:
-    """Returns the next events, as many as there are, or None at the end of the stream."""
-    while (batch := await anext(steps, None)) is not None:
-        if batch.entries:
-            return batch.entries
-    return None
 
 
 def _unknown(name: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 from dragoman.agent.remote_calls import AGENT, TurnAccess
 from dragoman.core.errors import DragomanError
 
-from .remote_task import A, Closable, RemoteTask
-from .upstream import Upstream
+from .remote_task import RemoteTask
+from .upstream import Begun, Upstream
 
 
 class RelayedTask(RemoteTask):
@@ -24,13 +24,14 @@ class RelayedTask(RemoteTask):
         self._upstream = upstream
         self.in_doubt = bool(self.announced)
 
-    async def first(self, answer: Coroutine[Any, Any, A], events: Closable | None = None) -> A:
-        """Returns the first answer to the message. Only the engine stops a relay, so it is told how
-        to do so meanwhile; a task that shields the answer would cost as much as the answer."""
+    async def begun(self, answer: Awaitable[Begun]) -> Begun:
+        """Returns the first answer to the message. It contains the id of the new task, so it is
+        awaited even if our caller gives up. Only the engine stops a relay, so it is told how to do
+        so meanwhile; a task that shields the answer (`first`) would cost as much as the answer."""
         run = self._run
         run.on_stop = self._stop
         try:
-            found = await answer
+            batch, steps = await answer
         except DragomanError as exc:
             if self._late is None:
                 raise
@@ -38,13 +39,12 @@ class RelayedTask(RemoteTask):
                 self._late.set_exception(exc)
         else:
             if self._late is None:
-                return found
+                return batch, steps
             if not self._late.done():
-                self._late.set_result(found)
+                self._late.set_result(batch.entries if batch is not None else None)
+            await steps.aclose()
         finally:
             run.on_stop = None
-        if events is not None:
-            await events.aclose()
         raise asyncio.CancelledError
 
     def _stop(self) -> None:

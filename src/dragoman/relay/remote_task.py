@@ -41,6 +41,7 @@ Entry = Stamped | Message
 A = TypeVar("A", bound=Sequence[Entry] | Entry | Task | None)
 FIRST_LOOK, LONGEST_LOOK = 0.25, 30.0
 """Seconds between two looks for a task whose id is not known."""
+_HEX = frozenset("0123456789abcdef")
 LOOKS = 6
 """How often the agent is asked for a task that it does not list, when nothing else will come."""
 
@@ -277,6 +278,9 @@ def context_for(access: TurnAccess) -> Context:
 
 
 def _trace(task_id: str) -> str:
-    """Returns a trace that begins with this task and is the same in every run (W3C traceparent)."""
-    digest = hashlib.sha256(task_id.encode()).hexdigest()
-    return f"00-{digest[:32]}-{digest[32:48]}-00"
+    """Returns a trace that begins with this task and is the same in every run (W3C traceparent). It
+    has the digits of the task's id, if that is one of ours."""
+    digits = task_id.replace("-", "")
+    if len(digits) != 32 or not _HEX.issuperset(digits):
+        digits = hashlib.sha256(task_id.encode()).hexdigest()[:32]
+    return f"00-{digits}-{digits[16:]}-00"
