@@ -45,6 +45,7 @@ def desk(begun: list[str] | None = None, canceled: list[str] | None = None) -> A
     async def slow(turn: Turn) -> None:
         if begun is not None:
             begun.append(turn.caller.principal)
+        await turn.artifact("begun")
         try:
             await forever()
         finally:
@@ -238,7 +239,11 @@ async def test_a_task_goes_on_after_a_restart_when_its_caller_shows_a_token_agai
             assert isinstance(asking, Task)
             assert asking.state is State.INPUT_REQUIRED
             slow = await alice.send("x", skill="slow", wait=False)
-            assert isinstance(slow, Task)
+
+            async def is_followed() -> bool:
+                return bool((await alice.get(slow)).artifacts)
+
+            await until(is_followed)
         async with (
             gateway(sections, front) as door,
             calling(door.url, border.subject["alice"]) as alice,
