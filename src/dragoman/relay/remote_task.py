@@ -63,6 +63,16 @@ class EntryStream(Closable, Protocol):
 class RemoteTask:
     """The task at another agent that one recorded call creates or continues."""
 
+    in_doubt = False
+    """Whether the message may have been sent, by this run or by an earlier one that said so before;
+    an earlier one that could repeat it did not have to."""
+    _started: StartedCall | None = None
+    _awaited = False
+    """Whether the first answer is awaited although our task does not want it any more."""
+    _looked = False
+    """Whether the journal was asked for the task. Nothing else records it during this run."""
+    _announced: list[str] | None = None
+
     def __init__(
         self,
         access: TurnAccess,
@@ -72,20 +82,10 @@ class RemoteTask:
     ) -> None:
         """`options` are those of the connection; they are recorded, so they contain no secret."""
         self._run = access.run
-        self._record = f"{SENT}:{record}"
-        self._sending = f"{SENDING}:{record}"
-        self.address, self._options = address, dict(options or {})
-        self._started: StartedCall | None = None
-        self._awaited = False
-        """Whether the first answer is awaited although our task does not want it any more."""
-        self._looked = False
-        """Whether the journal was asked for the task. Nothing else records it during this run."""
-        self._announced: list[str] | None = None
+        self._record, self._sending = f"{SENT}:{record}", f"{SENDING}:{record}"
+        self.address, self._options = address, dict(options) if options else {}
         self.key = f"{self._run.task_id}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
-        self.in_doubt = False
-        """Whether the message may have been sent, by this run or by an earlier one that said so
-        before; an earlier one that could repeat it did not have to."""
 
     @property
     def id(self) -> str:
