@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from .events import ArtifactChunk, Asked, Note, Noted, Opened, Stamped, StateChanged
+from .events import (
+    ArtifactChunk,
+    Asked,
+    Note,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
 from .model import AnyPart, Artifact, Json, Message, State, Status, Task, Text
 
 S = State
@@ -164,8 +173,11 @@ class Fold:
         """Takes the next event of the log."""
         self.seq = entry.seq
         event = entry.event
-        # `match` with captures would cost three times as much, and this runs per event.
-        if isinstance(event, ArtifactChunk):
+        # This runs per event: `match` would cost three times as much, and an `isinstance` that
+        # fails costs a search in the metaclass of a Struct.
+        if type(event) is StateChanged:
+            self._status(event.state, entry.at, event.message, event.heard)
+        elif type(event) is ArtifactChunk:
             chunk = event.artifact
             known = self._artifacts.get(chunk.artifact_id) if event.append else None
             if known is None:
@@ -174,19 +186,17 @@ class Fold:
                 if not isinstance(known, _Growing):
                     known = self._artifacts[chunk.artifact_id] = _Growing(known)
                 known.grow(chunk)
-        elif isinstance(event, StateChanged):
-            self._status(event.state, entry.at, event.message, event.heard)
-        elif isinstance(event, Opened):
+        elif type(event) is Opened:
             self.status = Status(S.SUBMITTED, entry.at)
             self._history.append(event.message)
             self._metadata = event.metadata
-        elif isinstance(event, Asked):
+        elif type(event) is Asked:
             self._status(event.state, entry.at, event.message, None)
-        elif isinstance(event, Noted):
+        elif type(event) is Noted:
             self._status(event.state, entry.at, None, None)
             if event.kind is Note.USAGE and isinstance(event.body, dict):
                 self._usage = {**(self._usage or {}), **event.body}
-        else:
+        elif type(event) is Snapshot:
             self._take(event.task)
 
     def _status(

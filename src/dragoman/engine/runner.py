@@ -37,6 +37,7 @@ from .worker import TaskQueue, Worker
 log = Logger("runner")
 
 PAGE = 256
+MOST_TOKENS = 1000
 SYNC_PARKED = SYNC_THREADS // 2
 """The number of plain functions that may hold a thread while they wait for their caller."""
 
@@ -83,9 +84,10 @@ class Runner:
         self.receiver: Receiver | None = None
         self.state = SimpleNamespace()
         """What the agent's own functions opened at the start, for its turns."""
-        self.stopping = False
-        self.stopped = False
-        """Whether no task may start any more."""
+        self._tokens: dict[str, BearerToken] = {}
+        """The tokens of callers that answered just now, by task, for the runs that get the answers."""
+        self.stopping = self.stopped = False
+        """Whether the engine stops, and whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self.background = BackgroundWork()
 
@@ -147,7 +149,7 @@ class Runner:
 
     # Resuming an existing task.
 
-    async def adopt(self, row: Row, token: BearerToken | None = None) -> Run:
+    async def adopt(self, row: Row) -> Run:
         """Returns a run, not yet started, for a task that this worker has just claimed."""
         scope = row.scope
         first = (await self.store.read(scope, row.task_id, 0, 1)).entries[0].event
@@ -163,7 +165,7 @@ class Runner:
             hops=first.hops,
             deadline=first.deadline,
             headers=first.headers or NO_HEADERS,
-            token=token,
+            token=self._tokens.pop(row.task_id, None),
         )
         run = Run(self.shared, row, self.skill_of(row), first, caller)
         run.writer.load(task)
@@ -177,11 +179,11 @@ class Runner:
         only serves to end the task."""
         return self.agent.recorded_skill(row.skill) or self.agent.choose("")
 
-    async def resume(self, row: Row, token: BearerToken | None = None) -> None:
+    async def resume(self, row: Row) -> None:
         """Runs a claimed task again from the top, with its journal (DESIGN §4.1).
         If the store fails, the claim remains, and the maintenance finds a task that nobody runs."""
         try:
-            await self._go_on(await self.adopt(row, token), row)
+            await self._go_on(await self.adopt(row), row)
         except DragomanError as exc:
             log.warning("A task could not be resumed", task=row.task_id, reason=exc.reason, why=exc)
             run = self.runs.get(row.task_id)
@@ -258,10 +260,16 @@ class Runner:
             self.audit.check()
         if asking is Ask.CREDENTIALS:
             said = self._credentials.seal(task_id, said)
+        if token is not None:
+            # The maintenance may be the first to resume the task, so it has to find the token.
+            self._tokens[task_id] = token
+            if len(self._tokens) > MOST_TOKENS:
+                del self._tokens[next(iter(self._tokens))]
         row = await self.store.add_input(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
             if token is not None:
+                self._tokens.pop(task_id, None)
                 run.caller = replace(run.caller, token=token)
             try:
                 await self.bring(run, row.inputs)
@@ -272,7 +280,7 @@ class Runner:
         elif not row.worker and row.state in WAITING and not self.stopping:
             taken = await self.store.seize(self.worker, task_id, row.epoch)
             if taken is not None:
-                await self.resume(taken, token)
+                await self.resume(taken)
         return row
 
     async def _asking(self, scope: Scope, task_id: str) -> Ask | None:

@@ -89,9 +89,13 @@ class MessageSender:
                 return await self._repeated(op, ctx, again)
         if op.message.task_id:
             return await self._continue(op, ctx, key)
-        run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
+        begun = self._begun(op, ctx)
+        run, task_id = begun or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
+            if begun is None:
+                # The code has not run yet. A quick task ends now, and its stream is one batch.
+                await asyncio.sleep(0)
             if run.direct_reply is not None:
                 return Place(task_id, first=run.direct_reply)
         return Place(task_id, ctx.cursor or 0, run=run)
@@ -266,6 +270,8 @@ class MessageSender:
 
     def skill(self, op: SendMessage) -> Skill:
         """Returns the skill for a new task of this message."""
+        if op.message.metadata is None and op.metadata is None:
+            return self._runner.agent.choose("")
         for metadata in (op.message.metadata, op.metadata):
             named = metadata.get("skillId") if metadata else None
             if named is not None:

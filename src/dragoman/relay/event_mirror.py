@@ -42,21 +42,25 @@ class EventMirror:
         self._access = access_of(turn)
         self._remote = RelayedTask(self._access, upstream)
         self._resumed = bool(self._remote.id)
+        self._taken: list[events.Stamped] = []
+        """The events that were mirrored as they are."""
 
-    async def _mirror_whole(self, entries: Sequence[events.Stamped], peer: Peer) -> None:
-        """Mirrors all events of a task that is over (`is_plain`)."""
-        first, emit = entries[0], self._access.run.emit
-        self._started = True
-        await self._upstream.started(first.task_id, first.context_id)
-        for entry in entries[1:]:
+    async def _mirror_plain(self, entries: Sequence[events.Stamped], peer: Peer) -> None:
+        """Mirrors events of a task as they are (`plain_events`)."""
+        emit = self._access.run.emit
+        if not self._started:
+            self._started = True
+            await self._upstream.started(entries[0].task_id, entries[0].context_id)
+        for entry in entries:
             event = entry.event
-            if isinstance(event, events.StateChanged):
+            if type(event) is events.StateChanged:
                 if event.state in FINAL:
                     await self._ended(event)
                 elif event.message is not None or event.metadata:
                     await self._state_changed(entry, peer)
-            else:
-                self._has_artifacts |= isinstance(event, events.ArtifactChunk)
+            elif type(event) is not events.Snapshot:
+                if type(event) is events.ArtifactChunk:
+                    self._has_artifacts = True
                 emit(event)
 
     async def _mirror(self, entry: Entry, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Interprets the first events of a remote task."""
+"""Interprets the events of a remote task before there is a state of its stream."""
 
 from __future__ import annotations
 
@@ -7,39 +7,53 @@ from collections.abc import Sequence
 from dragoman.core.events import ArtifactChunk, Asked, Noted, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Role, State, Task
-from dragoman.core.stream_state import Entry
+from dragoman.core.stream_state import MOST_LATER, Entry
+
+MOST_TAKEN = MOST_LATER
+"""The events that are mirrored without the state of the stream. It is made of them if it is needed
+after all."""
 
 
-def is_plain(entries: Sequence[Entry]) -> bool:
-    """Returns whether these are all events of a task, from its beginning to its end, and each of
-    them can be mirrored as it is: no question, no message of its own and no repetition."""
-    first = entries[0]
-    if type(first) is not Stamped or type(first.event) is not Snapshot:
-        return False
-    if tells_more(first.event.task):
-        return False
-    task_id, seq, ended = first.task_id, first.seq, False
-    for entry in entries[1:]:
-        if type(entry) is not Stamped or entry.task_id != task_id or ended:
-            return False
-        if 0 < entry.seq <= seq:
-            return False
+def plain_events(
+    entries: Sequence[Entry], taken: Sequence[Stamped], task_id: str
+) -> Sequence[Stamped] | None:
+    """Returns these events if they follow those that were taken, are of this task if its id is
+    known, and can each be mirrored as it is: no question, no message, no other task and no
+    repetition. They have numbers, or are the whole task. Returns None for all others."""
+    if len(taken) + len(entries) > MOST_TAKEN:
+        return None
+    seq, ended = taken[-1].seq if taken else 0, False
+    for entry in entries:
+        if type(entry) is not Stamped or ended or 0 < entry.seq <= seq:
+            return None
         seq, event = entry.seq, entry.event
+        if entry.task_id != task_id:
+            if task_id:
+                return None
+            task_id = entry.task_id
         if type(event) is StateChanged:
             ended = event.state in FINAL
             if event.state in WAITING:
-                return False
+                return None
+        elif type(event) is Snapshot:
+            if taken or entry is not entries[0] or tells_more(event.task):
+                return None
         elif type(event) is not ArtifactChunk and type(event) is not Noted:
-            return False
-    return ended
+            return None
+    return entries if ended or seq else None  # type: ignore[return-value]  # each was checked
 
 
 def is_whole(entries: Sequence[Entry]) -> bool:
     """Returns whether a task ends in these events without asking a question."""
-    last = entries[-1]
-    if not isinstance(last, Stamped) or not isinstance(last.event, StateChanged):
+    return ends_in(entries[-1]) and not any(map(_waits_in, entries))
+
+
+def ends_in(entry: Entry) -> bool:
+    """Returns whether a task ends with this event."""
+    if type(entry) is not Stamped:
         return False
-    return last.event.state in FINAL and not any(map(_waits_in, entries))
+    event = entry.event
+    return type(event) is StateChanged and event.state in FINAL
 
 
 def _waits_in(entry: Entry) -> bool:
@@ -58,4 +72,7 @@ def tells_more(task: Task) -> bool:
     status = task.status
     if task.artifacts or status.message is not None or status.state is not State.SUBMITTED:
         return True
-    return any(message.role is Role.AGENT for message in task.history)
+    for message in task.history:  # noqa: SIM110  `any` would cost a generator for each task
+        if message.role is Role.AGENT:
+            return True
+    return False

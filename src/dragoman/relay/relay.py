@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -41,7 +40,7 @@ from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .event_mirror import EventMirror
-from .first_events import is_plain, is_whole, tells_more
+from .first_events import ends_in, is_whole, plain_events, tells_more
 from .remote_task import context_for
 from .upstream import Begun
 
@@ -114,7 +113,7 @@ class Relay(EventMirror):
                     return
         heard = self._position() != before
         if not lost:
-            if self._state is None or not self._state.begun:
+            if not self._taken and (self._state is None or not self._state.begun):
                 raise PeerMisbehaved(f"{self._upstream.name} said nothing")
             if heard:
                 return  # a stream may end with a question, and the next one resumes after it
@@ -127,7 +126,7 @@ class Relay(EventMirror):
         events have no numbers, as this task."""
         state = self._state
         if state is None:
-            return 0, None
+            return self._taken[-1].seq if self._taken else 0, None
         return state.seq, None if state.seq else state.task()
 
     async def _look(self, peer: Peer) -> bool:
@@ -191,20 +190,25 @@ class Relay(EventMirror):
         batch, steps = await begun
         try:
             while batch is not None:
-                entries = batch.entries
-                if entries and not self._remote.id:
-                    plain = is_plain(entries)
-                    self._found(entries, over=plain or is_whole(entries))
-                    if plain:
-                        await self._mirror_whole(cast(Sequence[events.Stamped], entries), peer)
-                        return True
-                for new in self._new(entries) if entries else ():
-                    if self._copied(new):
-                        await throttle()
-                        continue
-                    await self._mirror(new, peer)
+                entries, task_id, plain = batch.entries, self._remote.id, None
+                if self._state is None and entries:
+                    plain = plain_events(entries, self._taken, task_id)
+                if entries and not task_id:
+                    self._found(entries, over=ends_in(entries[-1]) if plain else is_whole(entries))
+                if plain:
+                    await self._mirror_plain(plain, peer)
                     if self._over:
                         return True
+                    self._taken += plain
+                    await throttle()
+                else:
+                    for new in self._new(entries) if entries else ():
+                        if self._copied(new):
+                            await throttle()
+                            continue
+                        await self._mirror(new, peer)
+                        if self._over:
+                            return True
                 batch = await anext(steps, None)
         finally:
             await steps.aclose()
@@ -229,6 +233,8 @@ class Relay(EventMirror):
             # arrives in pieces and never ends.
             held = TaskGrowth(self._access.run.shared.max_task_size, "limits.max_task_size")
             state = self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
+            state.take(self._taken)
+            self._taken = []
         first = entries[0]
         if (
             not state.begun

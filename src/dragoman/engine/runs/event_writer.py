@@ -141,9 +141,14 @@ class EventWriter:
     def open(self, opened: Opened, *, working: bool) -> None:
         """Stamps the first events of a new task: submitted and, if it runs here, working. Both are
         part of the write that creates the task."""
-        self.stamp(opened, self.row.created_at)
+        row, fold = self.row, self.fold
+        first = Stamped(row.task_id, row.context_id, 1, row.created_at, opened)
+        fold.add(first)
+        self._queue.append(first)
         if working:
-            self.stamp(WORKING, self.row.created_at)
+            second = Stamped(row.task_id, row.context_id, 2, row.created_at, WORKING)
+            fold.add(second)
+            self._queue.append(second)
 
     def stamp(self, event: AnyEvent, at: int = 0) -> None:
         """Gives an event its position in the log, folds it and queues it, without scheduling a

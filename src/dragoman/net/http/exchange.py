@@ -57,10 +57,10 @@ class HttpEndpoint:
         server = driver.server
         exchange = Exchange(driver, driver.callee())
         headers = headers_in(scope["headers"])
-        if scope["query_string"] and "a2a-version" not in headers:
-            _version_from_query(scope["query_string"], headers)
-        target = self.target
-        if not target or scope["query_string"]:
+        target, query = self.target, scope["query_string"]
+        if query and "a2a-version" not in headers:
+            _version_from_query(query, headers)
+        if query or not target:
             target = target_in(scope, target)
         certificate = certificate_in(scope)
         extra: tuple[Header, ...] = ()
