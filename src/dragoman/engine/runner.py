@@ -85,7 +85,7 @@ class Runner:
         self.state = SimpleNamespace()
         """What the agent's own functions opened at the start, for its turns."""
         self._tokens: dict[str, BearerToken] = {}
-        """The tokens of callers that answered just now, by task, for the runs that get the answers."""
+        """The tokens of callers that answered just now, by task, for runs that start again."""
         self.stopping = self.stopped = False
         """Whether the engine stops, and whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
