@@ -264,8 +264,10 @@ def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
         body = bytearray(documents.merged(signatures.signed(card, maker)))
     except Uncanonical:  # it holds a number above 2**53, which nobody can sign
         return
-    honest = signatures.SignedDocument(bytes(body))
-    meant = {form: honest.payload(form) for form in signatures.FORMS}
+    honest, meant = signatures.SignedDocument(bytes(body)), {}
+    for form in signatures.FORMS:
+        with suppress(Uncanonical):  # not in every form, and then nobody has signed that one
+            meant[form] = honest.payload(form)
     body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
         document = signatures.SignedDocument(bytes(body))
@@ -273,7 +275,7 @@ def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
     except Uncanonical:
         return
     for form in filter(None, proved):
-        assert document.payload(form) == meant[form]
+        assert document.payload(form) == meant.get(form)
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
