@@ -224,14 +224,15 @@ class FailoverPeer:
         """Returns the first events of a stream, and the stream of all that follow. It is for
         callers that resume a broken stream themselves, by the number of its last event; the stream
         of an agent that does not number its events is resumed here."""
-        first = self._transports[0]
-        if not (self.streams and self._cursor) or first.dialect.names_tasks:
+        transports = self._transports
+        first = transports[0]
+        if not self._cursor or not self.streams or first.dialect.names_tasks:
             return self._begin_followed(op, ctx)
         if not self._declared:
             ctx = with_extensions(ctx, (CURSOR, IDEMPOTENCY))
         elif CURSOR not in ctx.extensions:
             ctx = replace(ctx, extensions=(*ctx.extensions, CURSOR))
-        if len(self._transports) == 1:
+        if len(transports) == 1:
             return first.begin(op, ctx)
         return first_connection(self, op, ctx)
 

@@ -126,9 +126,9 @@ class UpstreamPeer:
                 timeout.end(task)
         self.decided = True
         pool.answered(self._address, began)
-        convert = files.received if files is not None and files.up is not None else None
-        if batch is None or (batch.last and convert is None):
+        if batch is None or (batch.last and files is None):
             return batch, steps
+        convert = files.received if files is not None and files.up is not None else None
         rest = self._rest(steps, ctx, began, convert, batch)
         return await anext(rest), rest
 
