@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import pytest
 
@@ -15,9 +16,7 @@ class Late(Exception):
 
 
 async def wait(limit: AnswerTimeout, answer: asyncio.Future[str]) -> str:
-    task = asyncio.current_task()
-    assert task is not None
-    limit.begin(task)
+    task = limit.begin(monotonic())
     try:
         return await answer
     except asyncio.CancelledError:

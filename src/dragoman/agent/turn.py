@@ -238,7 +238,10 @@ class Turn(TurnRequest):
 
     def _call_key(self, kind: str, name: str) -> str:
         key = f"{kind}:{name}"
-        calls = self._calls = self._calls or {}
+        calls = self._calls
+        if calls is None:
+            self._calls = {key: 1}
+            return key
         count = calls[key] = calls.get(key, 0) + 1
         return key if count == 1 else f"{key}#{count}"
 
@@ -290,6 +293,11 @@ class Turn(TurnRequest):
     async def _note(self, kind: Note, body: Json) -> None:
         self._run.emit(Noted(kind=kind, body=builtins_of(body)))
         await self._run.throttle()
+
+
+def run_of(turn: Turn) -> RunApi:
+    """Returns the run behind a turn."""
+    return turn._run
 
 
 def access_of(turn: Turn) -> TurnAccess:

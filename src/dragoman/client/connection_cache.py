@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 from dragoman.agent.remote_calls import StartedCall, TurnAccess
@@ -28,12 +28,13 @@ class SharedConnection(AbstractAsyncContextManager[RemoteAgent]):
     it."""
 
     def __init__(
-        self, agent: RemoteAgent, options: Mapping[str, Any], ends: AsyncExitStack
+        self, agent: RemoteAgent, options: Mapping[str, Any], ends: AsyncExitStack, fresh: float
     ) -> None:
+        """`fresh` are the seconds after which the card is read again."""
         self.agent, self.options, self._ends = agent, options, ends
         self.users = 0
         self.old = False
-        self.born = time.monotonic()
+        self.fresh_until = monotonic() + fresh
 
     async def let_go(self) -> None:
         """Closes the connection if it has no users and has been replaced."""
@@ -93,8 +94,8 @@ class ConnectionCache:
         self._fresh = fresh
         self._closed = False
         self._connections: dict[object, SharedConnection] = {}
-        self._keys: dict[str, tuple[Mapping[str, Any], object]] = {}
-        """The key in `_connections` of the latest options of each address."""
+        self._last_used: dict[str, tuple[Mapping[str, Any], SharedConnection]] = {}
+        """The connection to each address that was used last, and with which options."""
         self._latest: dict[str, Mapping[str, Any]] = {}
         """The latest options of each address."""
 
@@ -122,18 +123,16 @@ class ConnectionCache:
     def held(self, address: str, options: Mapping[str, Any]) -> SharedConnection | None:
         """Returns the open connection to an address if it was used last with these options; None if
         there is none, or if its card has to be read again."""
-        known = self._keys.get(address)
+        known = self._last_used.get(address)
         if known is None or known[0] is not options:
             return None
-        connection = self._connections.get(known[1])
-        if connection is None or time.monotonic() - connection.born > self._fresh:
-            return None
-        return connection
+        connection = known[1]
+        return None if connection.old or monotonic() > connection.fresh_until else connection
 
     async def _reached(
         self, address: str, options: Mapping[str, Any], *, renew: bool
     ) -> tuple[RemoteAgent, Callable[[], Awaitable[None]]]:
-        key = self._key(address, options)
+        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
         connection = self._connections.get(key)
         if renew:
             made = await self._connected(address, options)
@@ -144,7 +143,7 @@ class ConnectionCache:
             if before is not None:
                 before.old = True
                 await before.let_go()
-        elif connection is not None and time.monotonic() - connection.born > self._fresh:
+        elif connection is not None and monotonic() > connection.fresh_until:
             connection.old = True
             del self._connections[key]
             await connection.let_go()
@@ -157,15 +156,8 @@ class ConnectionCache:
             if connection is not made:  # another task has connected at the same time
                 made.old = True
                 await made.let_go()
+        self._last_used[address] = options, connection
         return connection.use(), partial(connection.__aexit__, None, None, None)
-
-    def _key(self, address: str, options: Mapping[str, Any]) -> object:
-        known = self._keys.get(address)
-        if known is not None and known[0] is options:
-            return known[1]
-        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
-        self._keys[address] = options, key
-        return key
 
     async def _connected(self, address: str, options: Mapping[str, Any]) -> SharedConnection:
         given = dict(options)
@@ -177,12 +169,13 @@ class ConnectionCache:
                 auth = CardAuth.of(self._environ, allow_private=given["allow_private"])
                 given["auth"] = await stack.enter_async_context(auth)
             agent = await stack.enter_async_context(connect(address, **given))
-            return SharedConnection(agent, options, stack.pop_all())
+            return SharedConnection(agent, options, stack.pop_all(), self._fresh)
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def close(self) -> None:
         """Ends all connections. Those that are made from now on end with their use."""
         self._closed = True
+        self._last_used = {}
         connections, self._connections = [*self._connections.values()], {}
         for connection in connections:
             connection.old, connection.users = True, 0

@@ -14,7 +14,7 @@ tried again after a while (`prefer_again`), so that a short outage does not deci
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
@@ -188,13 +188,13 @@ class FailoverPeer:
             return await self._transports[0].call(op, ctx)
         return await first_usable(self, op, lambda transport: transport.call(op, ctx))
 
-    def transports(self) -> Iterator[Transport]:
-        """Yields the transports in the order in which to try them."""
+    def transports(self) -> Sequence[Transport]:
+        """Returns the transports in the order in which to try them. The sequence never changes."""
         if self._away:
             now = monotonic()
             self._away = {each: until for each, until in self._away.items() if until > now}
             self._order()
-        return iter(tuple(self._transports))
+        return self._transports
 
     def prefer(self, transport: Transport, failed: Mapping[Transport, DragomanError]) -> None:
         """Makes a transport the preferred one after others failed: for a while if they could not be
@@ -224,11 +224,15 @@ class FailoverPeer:
         """Returns the first events of a stream, and the stream of all that follow. It is for
         callers that resume a broken stream themselves, by the number of its last event; the stream
         of an agent that does not number its events is resumed here."""
-        first = self._transports[0]
-        if not (self.streams and self._cursor) or first.dialect.names_tasks:
+        transports = self._transports
+        first = transports[0]
+        if not self._cursor or not self.streams or first.dialect.names_tasks:
             return self._begin_followed(op, ctx)
-        ctx = with_extensions(ctx, (CURSOR,) if self._declared else (CURSOR, IDEMPOTENCY))
-        if len(self._transports) == 1:
+        if not self._declared:
+            ctx = with_extensions(ctx, (CURSOR, IDEMPOTENCY))
+        elif CURSOR not in ctx.extensions:
+            ctx = replace(ctx, extensions=(*ctx.extensions, CURSOR))
+        if len(transports) == 1:
             return first.begin(op, ctx)
         return first_connection(self, op, ctx)
 

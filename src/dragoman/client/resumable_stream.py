@@ -10,7 +10,7 @@ whether the fetched task already contains it. If the agent has no subscriptions,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from time import monotonic
 from typing import Any, Protocol, TypeVar, cast
@@ -66,8 +66,8 @@ class Ways(Protocol):
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Makes one call, and retries it where that is safe."""
 
-    def transports(self) -> Iterable[Way]:
-        """Yields the transports, the preferred one first."""
+    def transports(self) -> Sequence[Way]:
+        """Returns the transports, the preferred one first. The sequence never changes."""
 
     def prefer(self, transport: Any, failed: Mapping[Any, DragomanError]) -> None:
         """Makes this transport the preferred one, after those before it failed."""
@@ -272,10 +272,18 @@ class ResumableStream:
             await asyncio.sleep(pause)
 
 
-async def first_usable(ways: Ways, op: Operation[Any], attempt: Callable[[Any], Awaitable[T]]) -> T:
-    """Returns the result of the first transport that works, which is preferred from then on."""
-    failed: dict[Any, DragomanError] = {}
+async def first_usable(
+    ways: Ways,
+    op: Operation[Any],
+    attempt: Callable[[Any], Awaitable[T]],
+    failed: dict[Any, DragomanError] | None = None,
+) -> T:
+    """Returns the result of the first transport that works, which is preferred from then on. Those
+    that have `failed` are left out."""
+    failed = failed or {}
     for transport in ways.transports():
+        if transport in failed:
+            continue
         try:
             value = await attempt(transport)
         except DragomanError as exc:
@@ -289,10 +297,17 @@ async def first_usable(ways: Ways, op: Operation[Any], attempt: Callable[[Any], 
     raise next(iter(failed.values()))  # there is at least one transport
 
 
-def first_connection(ways: Ways, op: Streamed, ctx: Context) -> Awaitable[Begun]:
+async def first_connection(ways: Ways, op: Streamed, ctx: Context) -> Begun:
     """Opens one connection, over the first transport that works, and returns its first events and
     the stream of the others."""
-    return first_usable(ways, op, lambda way: way.begin(op, ctx))
+    first = ways.transports()[0]
+    try:
+        return await first.begin(op, ctx)
+    except DragomanError as exc:
+        if not interface_unusable(exc, op):
+            raise
+        failed: dict[Any, DragomanError] = {first: exc}
+    return await first_usable(ways, op, lambda way: way.begin(op, ctx), failed)
 
 
 def _brings_to_rest(new: list[Entry]) -> bool:

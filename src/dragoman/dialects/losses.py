@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from dragoman.core import events as ev
 from dragoman.core.dialect import Dialect
-from dragoman.core.events import Stamped
+from dragoman.core.events import Opened, Stamped
 from dragoman.core.model import (
     AnyPart,
     Artifact,
@@ -100,18 +100,18 @@ def lost_from(dialect: Dialect, signal: Signal) -> tuple[str, ...]:
     return tuple(each.name for each in FEATURES if each.present(signal) and not each.present(told))
 
 
-def is_plain_text(op: SendMessage) -> bool:
-    """Returns whether a message is text and nothing else. Every dialect carries that, so nobody has
-    to ask what is lost of it beside its id."""
-    message = op.message
-    if op.metadata or op.accepts or op.context or not op.wait:
+def is_plain_text(said: SendMessage | Opened) -> bool:
+    """Returns whether a caller sent text and nothing else. Every dialect carries that, so nobody
+    has to ask what is lost of it beside its id."""
+    message = said.message
+    if said.metadata or said.accepts or said.context or message.metadata or message.extensions:
         return False
-    if message.metadata or message.extensions or message.references or not message.parts:
+    if message.references or not message.parts:
         return False
     for part in message.parts:
-        if type(part) is not Text or not part.text or part.filename or part.media_type:
+        if type(part) is not Text or not part.text:
             return False
-        if part.metadata:
+        if part.filename or part.media_type or part.metadata:
             return False
     return True
 

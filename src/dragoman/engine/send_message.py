@@ -66,7 +66,9 @@ class MessageSender:
             if not op.wait:
                 await self._view.heard(self._scope_of(ctx), task_id)
         else:
-            run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
+            run, task_id = self._begun(op, ctx, waits=op.wait) or await self._begin(
+                op, ctx, waits=op.wait
+            )
         if op.wait and (run is None or not await self._view.rest(run, since)):
             await self._view.rested(self._scope_of(ctx), task_id, since)
         if run is not None:
@@ -89,7 +91,7 @@ class MessageSender:
                 return await self._repeated(op, ctx, again)
         if op.message.task_id:
             return await self._continue(op, ctx, key)
-        begun = self._begun(op, ctx)
+        begun = self._begun(op, ctx, waits=True)
         run, task_id = begun or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
@@ -126,11 +128,12 @@ class MessageSender:
         row, task = await self._store.load(self._scope_of(ctx), task_id)
         return place_of(op, ctx, row, task, run, self._clock())
 
-    def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
+    def _begun(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run, str] | None:
         """Creates a task and starts it at once, if nothing has to be looked up or stored before."""
         runner = self._runner
         skill = self.skill(op)
-        if skill.may_reply or op.hook is not None or op.open_as or runner.places <= 0:
+        may_reply = skill.may_reply
+        if op.hook is not None or op.open_as or runner.places <= 0 or (may_reply and not waits):
             return None
         if ctx.idempotency_key or IDEMPOTENCY in ctx.extensions:
             return None
@@ -139,9 +142,11 @@ class MessageSender:
         skill.params.read(op.message)  # invalid input is refused before a task is created
         run = self._draft(op, ctx, skill, queued=False)
         run.writer.open(run.opened, working=True)
+        run.writer.unopened = may_reply
         # The code starts before the flush, so a quick task is created and finished in one write.
         runner.start(run)
-        run.writer.schedule()
+        if not may_reply:
+            run.writer.schedule()
         return run, run.task_id
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:

@@ -9,6 +9,7 @@ anything else that a pool does for a call.
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 
@@ -18,16 +19,19 @@ class AnswerTimeout:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._waits: dict[asyncio.Task[Any], float] = {}
-        """The tasks that wait, and the loop time at which each is late."""
+        """The tasks that wait, and the monotonic time at which each is late."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, task: asyncio.Task[Any] | None) -> None:
-        """Has the task canceled if it does not call `end` in time."""
-        assert task is not None  # noqa: S101  it is the one that runs
+    def begin(self, now: float) -> asyncio.Task[Any]:
+        """Has the task that runs canceled if it does not call `end` in time. Returns the task.
+        `now` is the monotonic time."""
         loop = asyncio.get_running_loop()
-        late_at = self._waits[task] = loop.time() + self.seconds
+        task = asyncio.current_task(loop)
+        assert task is not None  # noqa: S101  it is the one that runs
+        self._waits[task] = now + self.seconds
         if self._timer is None:
-            self._timer = loop.call_at(late_at, self._look)
+            self._timer = loop.call_later(self.seconds, self._look)
+        return task
 
     def is_late(self, task: asyncio.Task[Any]) -> bool:
         """Returns whether the task was canceled for nothing but being late."""
@@ -42,11 +46,11 @@ class AnswerTimeout:
     def _look(self) -> None:
         """Cancels the tasks that are late, and looks again when the next one would be."""
         self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = monotonic()
         for task, late_at in tuple(self._waits.items()):
             if late_at > now:
-                self._timer = loop.call_at(late_at, self._look)
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(late_at - now, self._look)
                 return
             del self._waits[task]
             task.cancel()

@@ -42,10 +42,10 @@ def converts_files(agent: UpstreamAgent, turn: Turn, parts: Iterable[AnyPart]) -
     """Returns whether a task may have files to convert: among these parts, or as results."""
     if agent.door is None:
         return False
-    return has_files(parts) or _converts_results(agent, turn.caller.dialect)
+    return has_files(parts) or converts_results(agent, turn.caller.dialect)
 
 
-def _converts_results(agent: UpstreamAgent, dialect: str) -> bool:
+def converts_results(agent: UpstreamAgent, dialect: str) -> bool:
     """Returns whether the files that an agent creates may have to be converted for a caller that
     speaks this dialect."""
     if agent.result_files != "auto" or agent.inline_size:
@@ -67,7 +67,7 @@ def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Rela
         room=agent.inline_size or room_in(dialect),
     )
     up: FileTransfer | None = None
-    if _converts_results(agent, turn.caller.dialect):
+    if converts_results(agent, turn.caller.dialect):
         connected: object = peer.agent
         chunks = None
         if isinstance(connected, Downloads):

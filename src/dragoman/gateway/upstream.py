@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Turn
-from dragoman.agent.turn import access_of
+from dragoman.agent.turn import run_of
 from dragoman.client.connection_cache import Entered
 from dragoman.core.errors import (
     Conflict,
@@ -37,7 +37,7 @@ from dragoman.relay import QuestionAnswer, Upstream
 from dragoman.relay.known_ids import recall
 from dragoman.relay.upstream import Begun
 
-from .relayed_files import converts_files, prepare_files
+from .relayed_files import converts_results, prepare_files
 from .token_exchange import ActingFor
 from .upstream_address import told
 from .upstream_peer import UpstreamPeer
@@ -72,6 +72,8 @@ class RemoteUpstream(Upstream):
     _passed: frozenset[str] = frozenset()
     """The addresses to which the message could not be sent."""
     _recalled = False
+    _named = ""
+    """The conversation there, as the message called it."""
     _found_at = ""
     """The address at which the task was found after its own was gone."""
 
@@ -80,8 +82,10 @@ class RemoteUpstream(Upstream):
         self.name = agent.name
         self._asked = agent
         """The agent that is asked: ours, or one of its fallbacks."""
-        self._run = run = access_of(turn).run
-        self._opened = run.opened
+        self._run = run = run_of(turn)
+        self._opened = opened = run.opened
+        self._plain = not opened.tools and is_plain_text(opened)
+        """Whether our caller sent text and nothing else."""
         self._whose = conversation_of(agent.served_as, run.caller, run.context_id)
         """Names the conversation there. It is made of the caller too, so that two callers never
         share one."""
@@ -96,17 +100,20 @@ class RemoteUpstream(Upstream):
     def peer(self, task_id: str, address: str) -> AbstractAsyncContextManager[Peer]:
         """Returns the agent. A task that it has already waits for it while it is away, and so does
         a message that may have arrived."""
-        if task_id or address or self._passed or self._must_recall():
-            return Entered(self._entered(task_id, address))
-        asked, turn = self._asked, self._turn
-        context_id = self._context_id if asked.pool.sticky else ""
-        peer = asked.pool.ready_peer(context_id, self._acting)
+        asked, run, peer = self._asked, self._run, None
+        # Of a conversation that began earlier, and of other tasks, there may be more to recall. A
+        # new conversation has the id of its first task.
+        known = run.context_id == run.task_id or asked.contexts.get(self._whose)
+        if known and not (task_id or address or self._passed or self._opened.message.references):
+            context_id = self._context_id if asked.pool.sticky else ""
+            acting = self._acting if asked.exchange is not None else None
+            peer = self._peer = asked.pool.ready_peer(context_id, acting)
         if peer is None:
             return Entered(self._entered(task_id, address))
-        self._peer = peer
-        connected = peer.agent
-        known = asked.has_learned(connected.card, connected.dialect, peer.label)
-        if not known or converts_files(asked, turn, self._opened.message.parts):
+        may_have_files = asked.door is not None and (
+            not self._plain or converts_results(asked, run.caller.dialect)
+        )
+        if may_have_files or not asked.has_learned(peer.card, peer.agent.dialect, peer.label):
             return Entered(self._prepared(peer))
         return peer
 
@@ -149,14 +156,6 @@ class RemoteUpstream(Upstream):
             await peer.leave()
             raise
         return peer, peer.leave
-
-    def _must_recall(self) -> bool:
-        """Returns whether there may be more to know about the conversation and the tasks that the
-        message refers to. A new conversation has the id of its first task."""
-        run = self._run
-        if self._opened.message.references:
-            return True
-        return run.context_id != run.task_id and not self._asked.contexts.get(self._whose)
 
     async def _recall(self) -> None:
         """Looks up what the agents called this conversation and these tasks, the first time."""
@@ -265,10 +264,12 @@ class RemoteUpstream(Upstream):
     async def started(self, task_id: str, context_id: str) -> None:
         """Remembers what the agent calls our task and our conversation, and notes on our task what
         could not be carried to it."""
-        self._asked.tasks.put(self._run.task_id, task_id)
-        self._note_opener(task_id)
-        if context_id and context_id != self._context_id:
-            self._asked.contexts.put(self._whose, context_id)
+        asked = self._asked
+        asked.tasks.put(self._run.task_id, task_id)
+        if asked.exchange is not None:
+            self._note_opener(task_id)
+        if context_id and context_id != (self._named or self._context_id):
+            asked.contexts.put(self._whose, context_id)
         if self._lost:
             what, dialect = ", ".join(self._lost), self._asked.dialect
             await self._turn.log(f"{dialect} cannot carry: {what}", level="warning")
@@ -283,6 +284,10 @@ class RemoteUpstream(Upstream):
         """Returns our caller's message with ids of the agent's."""
         opened, peer = self._opened, self._peer
         said, metadata = opened.message, opened.metadata
+        self._named = context_id = self._context_id
+        if self._plain:
+            message = replace(said, message_id=key, task_id="", context_id=context_id)
+            return SendMessage(message=message)
         assert peer is not None  # noqa: S101  it was found just now
         if opened.tools and DIALECTS[peer.dialect].conversation is None:
             # Envelopes have a place for tools; elsewhere our extension is it.
@@ -292,7 +297,7 @@ class RemoteUpstream(Upstream):
             said,
             message_id=key,
             task_id="",
-            context_id=self._context_id,
+            context_id=context_id,
             references=said.references and tuple(filter(None, map(known.get, said.references))),
             metadata=_without_relay(said.metadata),
         )
@@ -302,17 +307,17 @@ class RemoteUpstream(Upstream):
             accepts=opened.accepts,
             context=opened.context,
         )
-        self._lost = self._lost_of(op, peer) if said.references or not is_plain_text(op) else ()
+        self._note_lost(op, peer)
         return op
 
-    def _lost_of(self, op: SendMessage, peer: UpstreamPeer) -> Sequence[str]:
-        """Returns what of our caller's message does not reach the agent."""
+    def _note_lost(self, op: SendMessage, peer: UpstreamPeer) -> None:
+        """Notes what of our caller's message does not reach the agent."""
         lost = lost_from(DIALECTS[peer.dialect], Call(id=None, op=op, stream=True))
         converted = _FILES if peer.files is not None else _OF_OURS
         found = [each for each in lost if each not in _OF_OURS and each not in converted]
         if len(op.message.references) < len(self._opened.message.references):
             found += [REFERENCES] * (REFERENCES not in found)
-        return found
+        self._lost = found
 
     def begin(self, peer: Peer, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a task, and the stream of all that follow."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
+from time import time
 from typing import Any
 
 from dragoman.agent.answers import Failed
@@ -63,15 +63,16 @@ class UpstreamAddress:
 
     def answered(self, seconds: float, now: float) -> None:
         """Notes an answer, after so many seconds, at this monotonic time."""
-        self.seen_at, self.answered_at = time.time(), now
+        self.seen_at, self.answered_at = time(), now
         self.last_reason = ""
-        self.latency += (seconds - self.latency) * (WEIGHT if self.latency else 1.0)
+        average = self.latency
+        self.latency = average + (seconds - average) * WEIGHT if average else seconds
 
     def failed(self, reason: str, exc: DragomanError) -> None:
         """Notes a failure."""
         self.failures[reason] += 1
         self.last_reason, self.last_error = reason, exc.message[:LONGEST_ERROR]
-        self.failed_at = time.time()
+        self.failed_at = time()
         self.alive = False
 
 

@@ -7,12 +7,13 @@ elsewhere decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.agent import Agent, Skill, Turn
+from dragoman.agent import Agent, Shape, Skill, Turn
 from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
 from dragoman.agent.run_api import RunApi
 from dragoman.agent.turn import access_of
@@ -100,6 +101,8 @@ class UpstreamAgent(Agent, HasHealth):
             max_attempts=MOST_ATTEMPTS,
             timeout=timeout,
         )(self._relay)
+        # `_relay` returns a coroutine without being one, so its shape cannot be seen.
+        self.skills[RELAY] = replace(self.skills[RELAY], shape=Shape.COROUTINE)
 
     @property
     def health(self) -> AgentHealth:
@@ -116,8 +119,9 @@ class UpstreamAgent(Agent, HasHealth):
         """When one of its addresses answered last, in milliseconds."""
         return int(max(each.seen_at for each in self.pool.addresses) * 1000)
 
-    async def _relay(self, turn: Turn) -> None:
-        await Relay(turn, RemoteUpstream(self, turn)).run()
+    def _relay(self, turn: Turn) -> Coroutine[Any, Any, None]:
+        # It is awaited as it is: a coroutine around it would take part in each of its steps.
+        return Relay(turn, RemoteUpstream(self, turn)).run()
 
     def use_files(self, door: FileDoor) -> None:
         """Offers files at the door of the server, where agents or callers take them by reference.

@@ -34,6 +34,8 @@ class UpstreamPeer:
     files: RelayedFiles | None = None
     """Converts files, if the task has any."""
     agent: ConnectedAgent
+    card: Card
+    """The card of the agent, as it was when the task came here."""
 
     def __init__(
         self,
@@ -47,13 +49,13 @@ class UpstreamPeer:
         self.label = address.label
         """Names the address, without secrets."""
 
-    async def __aenter__(self) -> UpstreamPeer:
+    def use(self, agent: ConnectedAgent) -> UpstreamPeer:
+        """Takes over the agent, once it is connected."""
+        self.agent, self.card = agent, agent.card
         return self
 
-    @property
-    def card(self) -> Card:
-        """The card of the agent there."""
-        return self.agent.card
+    async def __aenter__(self) -> UpstreamPeer:
+        return self
 
     @property
     def dialect(self) -> str:
@@ -101,11 +103,10 @@ class UpstreamPeer:
             op = await files.sent(op)
         if self._acting is not None:
             ctx = replace(ctx, bearer=await self._acting.token())
-        timeout, task = self._pool.answer_timeout, None
-        if self.agent.card.streaming:  # others answer when their work is done
-            task = asyncio.current_task()
-            timeout.begin(task)
-        began = monotonic()
+        pool, task, began = self._pool, None, monotonic()
+        timeout = pool.answer_timeout
+        if self.card.streaming:  # others answer when their work is done
+            task = timeout.begin(began)
         try:
             batch, steps = await self.agent.begin(op, ctx)
         except DragomanError as exc:
@@ -116,17 +117,18 @@ class UpstreamPeer:
             if task is None or not timeout.is_late(task):
                 raise
             late = PeerUnreachable(
-                f"{self._pool.name} did not answer within {timeout.seconds} s", sent=True
+                f"{pool.name} did not answer within {timeout.seconds} s", sent=True
             )
             self._failed(late, began, heard=False)
             raise late from None
         finally:
             if task is not None:
                 timeout.end(task)
-        self._answered(began)
-        convert = files.received if files is not None and files.up is not None else None
-        if batch is None or (batch.last and convert is None):
+        self.decided = True
+        pool.answered(self._address, began)
+        if batch is None or (batch.last and files is None):
             return batch, steps
+        convert = files.received if files is not None and files.up is not None else None
         rest = self._rest(steps, ctx, began, convert, batch)
         return await anext(rest), rest
 

@@ -169,9 +169,7 @@ class UpstreamPool:
         if connection is None:
             address.in_flight -= 1
             return None
-        peer = UpstreamPeer(self, address, connection, acting)
-        peer.agent = connection.use()
-        return peer
+        return UpstreamPeer(self, address, connection, acting).use(connection.use())
 
     async def _entered(
         self,
@@ -193,8 +191,7 @@ class UpstreamPool:
             way = self._cache.reach(address.url, address.options)
             peer = UpstreamPeer(self, address, way, acting)
             try:
-                peer.agent = await way.__aenter__()
-                return peer, peer.leave
+                return peer.use(await way.__aenter__()), peer.leave
             except BaseException as exc:
                 if isinstance(exc, PeerError):
                     self.failed(address, failure_reason(exc, heard=False) or exc.reason, exc)
@@ -309,10 +306,11 @@ class UpstreamPool:
     def answered(self, address: UpstreamAddress, began: float) -> None:
         """Notes the answer to a call that began at this monotonic time."""
         now = monotonic()
+        seconds = now - began
         if self._breaker.failing:
             self._breaker.record(address.label, now, failed=False)
-        address.answered(now - began, now)
-        self.latency.add(now - began)
+        address.answered(seconds, now)
+        self.latency.add(seconds)
         if self._queue.count:
             self._queue.serve()
 

@@ -6,8 +6,8 @@ the earlier tasks: each has a record of the task that it opened elsewhere.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from dragoman.agent.run_api import RunApi
@@ -15,11 +15,12 @@ from dragoman.agent.run_api import RunApi
 
 class KnownIds:
     """What the upstream calls our tasks and conversations, as far as it chose the names itself.
-    The oldest are forgotten."""
+    The oldest are forgotten, a tenth of all at once: to forget one with each new one would cost
+    more than all else here."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._ids: OrderedDict[str, str] = OrderedDict()
+        self._ids: dict[str, str] = {}
 
     def get(self, ours: str) -> str:
         """Returns their id; empty if it is not known."""
@@ -27,9 +28,11 @@ class KnownIds:
 
     def put(self, ours: str, theirs: str) -> None:
         """Remembers an id."""
-        self._ids[ours] = theirs
-        while len(self._ids) > self._most:
-            self._ids.popitem(last=False)
+        ids = self._ids
+        ids[ours] = theirs
+        if len(ids) > self._most:
+            for each in tuple(islice(ids, self._most // 10 + 1)):
+                del ids[each]
 
 
 class Conversing(Protocol):
