@@ -138,8 +138,6 @@ class StepCodec(NamedTuple):
     sent_in: Callable[[Raw], Task | Message]
     task_in: Callable[[Raw], Task]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
-    wrapped_in: Callable[[Wire, int], tuple[Stamped | Message, bool] | None]
-    """Converts a decoded wrapper. Returns None if its content came without one."""
 
 
 def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -> StepCodec:
@@ -186,16 +184,7 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
         return whole_in(found.task)
 
     def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
-        return content_in(step_in(raw), seq)
-
-    def wrapped_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool] | None:
-        if found.status is not None or found.artifact is not None:
-            return None
-        if found.parts is not None or found.parts_ is not None:
-            return None
-        return content_in(found, seq)
-
-    def content_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool]:
+        found = step_in(raw)
         message = found.message or found.message_
         if message is not None:
             return message_in(message), True
@@ -207,4 +196,4 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
             return update_in(update, seq)
         raise Wrong("Expected a task, a message or an update")
 
-    return StepCodec(sent_out, sent_in, task_in, event_in, wrapped_in)
+    return StepCodec(sent_out, sent_in, task_in, event_in)
