@@ -127,6 +127,10 @@ class Session(ABC):
     arrives while the caller still listens. In A2A a stream ends with the question, and the next
     stream begins after it."""
 
+    repeats = False
+    """Whether this is a caller that may send a call again in another form
+    (`CallerSession.repeated`)."""
+
     @property
     def dialect(self) -> str:
         """The name of the `Dialect` that the caller of this callee speaks, as far as it is
@@ -168,6 +172,8 @@ class CallerSession(Session):
 
     The defaults suit a dialect in which an answer arrives in the exchange of its call.
     """
+
+    repeats = True
 
     def using(self, ctx: Context) -> None:
         """Sets the context of the next call, as far as the dialect itself expresses it: tools,

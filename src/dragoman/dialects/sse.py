@@ -17,7 +17,7 @@ KEEP_ALIVE = b": keep-alive\n"
 """A comment, without a blank line: behind an `id:` that would be an empty event to httpx-sse."""
 MAX_SIZE = 16 * 1024 * 1024
 
-_USUAL = re.compile(rb"(id: .*\n)?data: (.*)\n\n|((?s:.+))")
+_USUAL = re.compile(rb"(?:id: (.+)\n)?data: (.*)\n\n|((?s:.+))")
 """An event as nearly all servers write it, or all bytes from one on that looks otherwise."""
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -35,16 +35,15 @@ class SseParser:
     """Bytes in, events out. The mark of an event is the id that holds there, set by this event or
     by one before it."""
 
+    _line_size = _data_size = 0
+    _mark = _name = ""
+    _after_cr = False
+    _first_line = True
+
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._max_size = max_size
         self._line: list[bytes] = []
-        self._line_size = 0
         self._data: list[bytes] = []
-        self._data_size = 0
-        self._mark = ""
-        self._name = ""
-        self._after_cr = False
-        self._first_line = True
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Returns the events that end in these bytes. Raises `PeerMisbehaved` when one is too
@@ -77,13 +76,13 @@ class SseParser:
         line they would cost more than their JSON. Returns the rest."""
         mark, most = self._mark, self._max_size - 6  # the name of the field counts, as elsewhere
         is_small, rest = len(chunk) <= most, b""
-        for id_line, data, rest in _USUAL.findall(chunk):
+        for id, data, rest in _USUAL.findall(chunk):
             if rest:
                 break
             if not is_small and len(data) > most:
                 raise self._too_large()
-            if id_line:
-                mark = id_line[4:-1].decode(errors="replace")
+            if id:
+                mark = id.decode(errors="replace")
             events.append(Frame(data, "", _NO_HEADERS, 200, mark))
         if events:
             self._mark, self._first_line = mark, False

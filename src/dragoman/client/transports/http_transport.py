@@ -10,7 +10,6 @@ from dragoman.core.operations import Streamed
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.session import (
     Call,
-    CallerSession,
     Fault,
     Frame,
     Introduction,
@@ -155,7 +154,6 @@ class HttpTransport(Transport):
         if self.dialect.conversation is not None:
             await self._introduce(who)
         session = self._session(ctx, who)
-        repeats = isinstance(session, CallerSession)
         frames = self._frames(session, Call(self._new_id(), op, True))
         try:
             while frames:
@@ -163,7 +161,7 @@ class HttpTransport(Transport):
                 request = self._request(frame, self._all_headers(frame, ctx, who), who)
                 stream = await self._http.begin(request, idle=self.limits.idle)
                 try:
-                    if self._is_elsewhere(stream.status):
+                    if not self._settled and self._is_elsewhere(stream.status):
                         continue
                     if not stream.headers.get("content-type", "").startswith(EVENTS):
                         entries = await self._unstreamed(session, stream)
@@ -177,7 +175,7 @@ class HttpTransport(Transport):
                         chunk = await anext(stream.chunks, b"")
                         arrived = parser.feed(chunk) if chunk else parser.close()
                         entries, last, error = session.receive_events(arrived)
-                        if repeats:
+                        if session.repeats:
                             frames = repeated(session)
                         last = last or not (chunk or frames or error)
                         if entries or last:
