@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import PeerMisbehaved
-from dragoman.dialects.sse import KEEP_ALIVE, SseEvent, SseParser, event
+from dragoman.core.session import Frame
+from dragoman.dialects.sse import KEEP_ALIVE, SseParser, event
 
 
-def parsed(*chunks: bytes, max_size: int = 1000) -> list[SseEvent]:
+def read(data: bytes, mark: str = "", name: str = "") -> Frame:
+    return Frame(data, status=200, mark=mark, name=name)
+
+
+def parsed(*chunks: bytes, max_size: int = 1000) -> list[Frame]:
     parser = SseParser(max_size)
     return [found for chunk in chunks for found in parser.feed(chunk)] + parser.close()
 
@@ -24,8 +29,8 @@ def test_an_event_is_an_id_and_one_line_of_data() -> None:
 
 def test_what_is_written_is_read() -> None:
     assert parsed(event(b"{}", "1"), KEEP_ALIVE, event(b"[]", "2")) == [
-        SseEvent(b"{}", "1"),
-        SseEvent(b"[]", "2"),
+        read(b"{}", "1"),
+        read(b"[]", "2"),
     ]
 
 
@@ -41,27 +46,27 @@ def test_only_an_event_ends_with_a_blank_line() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (b"data: a\r\rdata: b\r\r", [SseEvent(b"a"), SseEvent(b"b")]),
-        (b"data: a\r\n\r\ndata: b\r\n\r\n", [SseEvent(b"a"), SseEvent(b"b")]),
-        (b": ping - now\n\ndata: a\n\n", [SseEvent(b"a")]),
-        (b"data: a\ndata: b\n\n", [SseEvent(b"a\nb")]),
-        (b"data: a\n", [SseEvent(b"a")]),
-        (b"data: a", [SseEvent(b"a")]),
-        (b"data:a\n\n", [SseEvent(b"a")]),
-        (b"data:  a\n\n", [SseEvent(b" a")]),
-        (b"data\n\n", [SseEvent(b"")]),
-        (b"event: error\ndata: a\n\ndata: b\n\n", [SseEvent(b"a", "", "error"), SseEvent(b"b")]),
-        (b"id: 1\ndata: a\n\ndata: b\n\n", [SseEvent(b"a", "1"), SseEvent(b"b", "1")]),
-        (b"id: 1\n\nid\ndata: b\n\n", [SseEvent(b"b")]),
-        (b"id: 1\0\ndata: b\n\n", [SseEvent(b"b")]),
-        (b"retry: 10\nwhat: x\nnothing\ndata: a\n\n", [SseEvent(b"a")]),
-        (b"\xef\xbb\xbfdata: a\n\n", [SseEvent(b"a")]),
-        (b"id: \xff\ndata: \xff\n\n", [SseEvent(b"\xff", "\ufffd")]),
+        (b"data: a\r\rdata: b\r\r", [read(b"a"), read(b"b")]),
+        (b"data: a\r\n\r\ndata: b\r\n\r\n", [read(b"a"), read(b"b")]),
+        (b": ping - now\n\ndata: a\n\n", [read(b"a")]),
+        (b"data: a\ndata: b\n\n", [read(b"a\nb")]),
+        (b"data: a\n", [read(b"a")]),
+        (b"data: a", [read(b"a")]),
+        (b"data:a\n\n", [read(b"a")]),
+        (b"data:  a\n\n", [read(b" a")]),
+        (b"data\n\n", [read(b"")]),
+        (b"event: error\ndata: a\n\ndata: b\n\n", [read(b"a", "", "error"), read(b"b")]),
+        (b"id: 1\ndata: a\n\ndata: b\n\n", [read(b"a", "1"), read(b"b", "1")]),
+        (b"id: 1\n\nid\ndata: b\n\n", [read(b"b")]),
+        (b"id: 1\0\ndata: b\n\n", [read(b"b")]),
+        (b"retry: 10\nwhat: x\nnothing\ndata: a\n\n", [read(b"a")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [read(b"a")]),
+        (b"id: \xff\ndata: \xff\n\n", [read(b"\xff", "\ufffd")]),
         (b"\n\n\n", []),
         (b"", []),
     ],
 )
-def test_what_is_in_the_wild(text: bytes, wanted: list[SseEvent]) -> None:
+def test_what_is_in_the_wild(text: bytes, wanted: list[Frame]) -> None:
     assert parsed(text) == wanted
     assert parsed(*(text[at : at + 1] for at in range(len(text)))) == wanted
 

@@ -64,7 +64,7 @@ async def http(
         parser = SseParser()
         async for piece in reply.aiter_bytes():
             for event in parser.feed(piece):
-                yield Frame(event.data, status=status, mark=event.mark)
+                yield Frame(event.body, status=status, mark=event.mark)
 
 
 async def rpc(

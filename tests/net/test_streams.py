@@ -73,7 +73,7 @@ async def test_a_stream_that_0_3_refuses_is_a_stream_with_one_error(
         assert answer.headers["content-type"] == "text/event-stream"
         assert answer.headers["cache-control"] == "no-cache"
         (event,) = sse.SseParser().feed(answer.content)
-        told = msgspec.json.decode(event.data)
+        told = msgspec.json.decode(event.body)
         assert (told["id"], told["error"]["code"]) == (1, code)
         await open_streams(home, 0)
 

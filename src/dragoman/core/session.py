@@ -4,7 +4,8 @@ signals into frames."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -93,6 +94,25 @@ class Ping(Struct, frozen=True, gc=False):
 
 Signal = Call | Result | Update | End | Fault | Introduction | Ping
 
+Steps = tuple[list[Stamped | Message], bool, DragomanError | None]
+"""Events of a stream, whether the stream ended with them, and the error that follows them."""
+
+
+def steps(signals: Iterable[Signal]) -> Steps:
+    """Returns the events in these signals. No signal is read behind the end of the stream, or
+    behind an error."""
+    entries: list[Stamped | Message] = []
+    for signal in signals:
+        # `type` is compared, because an `isinstance` that fails costs a search in the metaclass of
+        # a Struct.
+        if type(signal) is Update:
+            entries.append(signal.entry)
+        elif type(signal) is Fault:
+            return entries, False, signal.error
+        elif type(signal) is End:
+            return entries, True, None
+    return entries, False, None
+
 
 class Session(ABC):
     """One conversation with one peer: an HTTP exchange, a WebSocket connection or a chat thread. It
@@ -106,6 +126,10 @@ class Session(ABC):
     """Whether the streams of this callee continue after a question of the task, because the answer
     arrives while the caller still listens. In A2A a stream ends with the question, and the next
     stream begins after it."""
+
+    repeats = False
+    """Whether this is a caller that may send a call again in another form
+    (`CallerSession.repeated`)."""
 
     @property
     def dialect(self) -> str:
@@ -128,6 +152,11 @@ class Session(ABC):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals that a frame means."""
 
+    def receive_events(self, frames: Sequence[Frame]) -> Steps:
+        """Returns what the frames of a stream mean that have arrived together. Each is received
+        when the signals before it were read, because none counts behind the end of a stream."""
+        return steps(chain.from_iterable(map(self.receive, frames)))
+
     @abstractmethod
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns the frames that express this signal, or none if the dialect cannot express it."""
@@ -143,6 +172,8 @@ class CallerSession(Session):
 
     The defaults suit a dialect in which an answer arrives in the exchange of its call.
     """
+
+    repeats = True
 
     def using(self, ctx: Context) -> None:
         """Sets the context of the next call, as far as the dialect itself expresses it: tools,

@@ -8,17 +8,18 @@ Its cost is linear in the number of bytes, and it keeps no more than one event o
 from __future__ import annotations
 
 import re
-
-from msgspec import Struct
+from collections.abc import Mapping
 
 from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.session import Frame
 
 KEEP_ALIVE = b": keep-alive\n"
 """A comment, without a blank line: behind an `id:` that would be an empty event to httpx-sse."""
 MAX_SIZE = 16 * 1024 * 1024
 
-_USUAL = re.compile(rb"(?:id: (.*)\n)?data: (.*)\n\n")
-"""An event as nearly all servers write it."""
+_USUAL = re.compile(rb"(?:id: (.+)\n)?data: (.*)\n\n|((?s:.+))")
+"""An event as nearly all servers write it, or all bytes from one on that looks otherwise."""
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 def event(body: bytes, mark: str = "", name: str = "") -> bytes:
@@ -30,36 +31,27 @@ def event(body: bytes, mark: str = "", name: str = "") -> bytes:
     return b"data: %b\n\n" % body
 
 
-class SseEvent(Struct, frozen=True, gc=False):
-    """What was between two blank lines."""
-
-    data: bytes
-    mark: str = ""
-    """The id that holds here, set by this event or by one before it."""
-    name: str = ""
-
-
 class SseParser:
-    """Bytes in, events out."""
+    """Bytes in, events out. The mark of an event is the id that holds there, set by this event or
+    by one before it."""
+
+    _line_size = _data_size = 0
+    _mark = _name = ""
+    _after_cr = False
+    _first_line = True
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._max_size = max_size
         self._line: list[bytes] = []
-        self._line_size = 0
         self._data: list[bytes] = []
-        self._data_size = 0
-        self._mark = ""
-        self._name = ""
-        self._after_cr = False
-        self._first_line = True
 
-    def feed(self, chunk: bytes) -> list[SseEvent]:
+    def feed(self, chunk: bytes) -> list[Frame]:
         """Returns the events that end in these bytes. Raises `PeerMisbehaved` when one is too
         large."""
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")  # the other half of a CRLF cut in two
-        events: list[SseEvent] = []
+        events: list[Frame] = []
         if not (self._line_size or self._data or self._name or b"\r" in chunk or b"\0" in chunk):
             chunk = self._take_usual(chunk, events)
             if not chunk:
@@ -79,25 +71,26 @@ class SseParser:
             self._grow(rest)
         return events
 
-    def _take_usual(self, chunk: bytes, events: list[SseEvent]) -> bytes:
+    def _take_usual(self, chunk: bytes, events: list[Frame]) -> bytes:
         """Takes the events at the beginning of these bytes that look as nearly all do: line by
         line they would cost more than their JSON. Returns the rest."""
-        begin, most = 0, self._max_size - 6  # the name of the field counts, as in other lines
-        while (found := _USUAL.match(chunk, begin)) is not None:
-            mark, data = found.groups()
-            if len(data) > most:
+        mark, most = self._mark, self._max_size - 6  # the name of the field counts, as elsewhere
+        is_small, rest = len(chunk) <= most, b""
+        for id, data, rest in _USUAL.findall(chunk):
+            if rest:
+                break
+            if not is_small and len(data) > most:
                 raise self._too_large()
-            if mark is not None:
-                self._mark = mark.decode(errors="replace")
-            events.append(SseEvent(data, self._mark))
-            begin = found.end()
-        if begin:
-            self._first_line = False
-        return chunk[begin:]
+            if id:
+                mark = id.decode(errors="replace")
+            events.append(Frame(data, "", _NO_HEADERS, 200, mark))
+        if events:
+            self._mark, self._first_line = mark, False
+        return rest
 
-    def close(self) -> list[SseEvent]:
+    def close(self) -> list[Frame]:
         """Returns the event that was still open when the stream ended, if there is one."""
-        events: list[SseEvent] = []
+        events: list[Frame] = []
         self._end_line(events)
         self._take(b"", events)
         return events
@@ -111,20 +104,21 @@ class SseParser:
     def _too_large(self) -> PeerMisbehaved:
         return PeerMisbehaved(f"An event is larger than {self._max_size} bytes")
 
-    def _end_line(self, events: list[SseEvent]) -> None:
+    def _end_line(self, events: list[Frame]) -> None:
         line = b"".join(self._line)
         self._line.clear()
         self._line_size = 0
         self._take(line, events)
 
-    def _take(self, line: bytes, events: list[SseEvent]) -> None:
+    def _take(self, line: bytes, events: list[Frame]) -> None:
         """Takes a line, of which a blank one ends an event."""
         if self._first_line:
             self._first_line = False
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line:
             if self._data:
-                events.append(SseEvent(b"\n".join(self._data), self._mark, self._name))
+                data = b"\n".join(self._data)
+                events.append(Frame(data, "", _NO_HEADERS, 200, self._mark, self._name))
                 self._data, self._data_size = [], 0
             self._name = ""
             return

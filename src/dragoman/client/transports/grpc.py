@@ -15,13 +15,13 @@ from dragoman.core.events import Stamped
 from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import AGENT, Batch, Context
-from dragoman.core.session import Call, Frame, Signal
+from dragoman.core.session import Call, Frame, Signal, steps
 from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.net.http.addresses import web_url
 from dragoman.net.http.mount_point import AGENTS
 
 from ..credentials import Credentials
-from .answers import first_answer, steps
+from .answers import first_answer
 from .transport import Asking, Destination, Transport
 
 _DETAILS = "grpc-status-details-bin"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from itertools import chain
 from typing import Any
 
 from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable
@@ -11,25 +10,24 @@ from dragoman.core.operations import Streamed
 from dragoman.core.peer import ANYONE, Batch, Context
 from dragoman.core.session import (
     Call,
-    CallerSession,
     Fault,
     Frame,
     Introduction,
     Result,
     Session,
     Signal,
+    steps,
 )
 from dragoman.dialects import sse
 from dragoman.security.outbound.failures import is_web_page
 
 from ..credentials import Credentials
-from .answers import first_answer, repeated, steps
+from .answers import first_answer, repeated
 from .http import HttpReply, HttpRequest, HttpStream, Unreachable, not_reached, read_all
 from .transport import Asking, Destination, Transport, new_id
 
 EVENTS = "text/event-stream"
 _NOT_HERE = frozenset((404, 405))
-_NO_HEADERS: Mapping[str, str] = {}
 
 
 class HttpTransport(Transport):
@@ -156,7 +154,6 @@ class HttpTransport(Transport):
         if self.dialect.conversation is not None:
             await self._introduce(who)
         session = self._session(ctx, who)
-        repeats = isinstance(session, CallerSession)
         frames = self._frames(session, Call(self._new_id(), op, True))
         try:
             while frames:
@@ -164,7 +161,7 @@ class HttpTransport(Transport):
                 request = self._request(frame, self._all_headers(frame, ctx, who), who)
                 stream = await self._http.begin(request, idle=self.limits.idle)
                 try:
-                    if self._is_elsewhere(stream.status):
+                    if not self._settled and self._is_elsewhere(stream.status):
                         continue
                     if not stream.headers.get("content-type", "").startswith(EVENTS):
                         entries = await self._unstreamed(session, stream)
@@ -177,8 +174,8 @@ class HttpTransport(Transport):
                     while not (last or frames):
                         chunk = await anext(stream.chunks, b"")
                         arrived = parser.feed(chunk) if chunk else parser.close()
-                        entries, last, error = steps(_parsed(session, arrived))
-                        if repeats:
+                        entries, last, error = session.receive_events(arrived)
+                        if session.repeats:
                             frames = repeated(session)
                         last = last or not (chunk or frames or error)
                         if entries or last:
@@ -200,16 +197,6 @@ class HttpTransport(Transport):
         if error is not None:
             raise error
         return entries
-
-
-def _parsed(session: Session, events: Iterable[sse.SseEvent]) -> Iterable[Signal]:
-    """Returns the signals of these events. Each is received when the signals before it were read,
-    because none counts behind the end of a stream."""
-    return chain.from_iterable(map(session.receive, map(_frame_in, events)))
-
-
-def _frame_in(event: sse.SseEvent) -> Frame:
-    return Frame(event.data, "", _NO_HEADERS, 200, event.mark, event.name)
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}

@@ -43,7 +43,6 @@ class TaskCodec(NamedTuple, Generic[M, A, T]):
     message_out: Callable[[Message], M]
     artifact_in: Callable[[Wire], Artifact]
     artifact_out: Callable[[Artifact], A]
-    status_in: Callable[[Wire], Status]
     status_out: Callable[[State, int, Message | None], Wire]
     task_in: Callable[[Wire], Task]
     task_out: Callable[[Task], T]
@@ -182,6 +181,6 @@ def task_codec(
     return TaskCodec(
         request_in,
         *(message_in, message_out, artifact_in, artifact_out),
-        *(status_in, status_out, task_in, task_out),
+        *(status_out, task_in, task_out),
         *(states_in, states_out),
     )

@@ -21,9 +21,9 @@ from dragoman.core.model import Message, State, Task
 from . import extensions
 from .codec import TaskCodec, Wire
 from .members import Bag
-from .scalars import Wrong
+from .scalars import Wrong, stamp_in
 
-_SUBMITTED = State.SUBMITTED
+_SUBMITTED, _UNKNOWN = State.SUBMITTED, State.UNKNOWN
 
 
 class EventCodec(NamedTuple):
@@ -44,7 +44,8 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
     step = wire.Step if isinstance(wire.Step, type) else None
     message_out, artifact_out = codec.message_out, codec.artifact_out
     status_out, task_out = codec.status_out, codec.task_out
-    status_in, artifact_in, task_in = codec.status_in, codec.artifact_in, codec.task_in
+    states_in, message_in = codec.states_in, codec.message_in
+    artifact_in, task_in = codec.artifact_in, codec.task_in
 
     def event_out(entry: Stamped | Message, notes: bool) -> Wire:
         if isinstance(entry, Stamped):
@@ -104,29 +105,32 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
 
     def snapshot_in(task: Wire, seq: int) -> tuple[Stamped, bool]:
         found = task_in(task)
-        event = ev.Snapshot(task=found)
+        event = ev.Snapshot(found)
         return Stamped(found.id, found.context_id, seq, found.status.at, event), False
 
     def chunk_in(update: Wire, seq: int) -> tuple[Stamped, bool]:
         event = ev.ArtifactChunk(
-            artifact=artifact_in(update.artifact),
-            append=bool(update.append),
-            last=bool(update.last_chunk or update.last_chunk_),
-            metadata=update.metadata,
+            artifact_in(update.artifact),
+            update.append or False,
+            update.last_chunk or update.last_chunk_ or False,
+            update.metadata,
         )
         task_id, context_id = update.task_id or update.task_id_, update.context_id
         return Stamped(task_id, context_id or update.context_id_, seq, 0, event), False
 
     def update_in(update: Wire, seq: int) -> tuple[Stamped, bool]:
-        status = status_in(update.status)
-        state = status.state
-        metadata = update.metadata
-        event = (extensions.note_in(metadata, state) if metadata else None) or ev.StateChanged(
-            state=state, message=status.message, metadata=metadata
-        )
-        last = bool(update.final) or state in FINAL
+        # Like `status_in`, without a status that would be taken apart again.
+        status, metadata = update.status, update.metadata
+        state = states_in.get(status.state, _UNKNOWN)
+        at = stamp_in(status.timestamp, ".status.timestamp") if status.timestamp else 0
+        said = status.message or status.message_
+        message = message_in(said) if said is not None else None
+        event: ev.AnyEvent | None = extensions.note_in(metadata, state) if metadata else None
+        if event is None:
+            event = ev.StateChanged(state, message, None, metadata)
         task_id, context_id = update.task_id or update.task_id_, update.context_id
-        return Stamped(task_id, context_id or update.context_id_, seq, status.at, event), last
+        stamped = Stamped(task_id, context_id or update.context_id_, seq, at, event)
+        return stamped, update.final or state in FINAL
 
     return EventCodec(event_out, snapshot_in, chunk_in, update_in)
 
@@ -138,8 +142,6 @@ class StepCodec(NamedTuple):
     sent_in: Callable[[Raw], Task | Message]
     task_in: Callable[[Raw], Task]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
-    wrapped_in: Callable[[Wire, int], tuple[Stamped | Message, bool] | None]
-    """Converts a decoded wrapper. Returns None if its content came without one."""
 
 
 def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -> StepCodec:
@@ -186,16 +188,7 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
         return whole_in(found.task)
 
     def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
-        return content_in(step_in(raw), seq)
-
-    def wrapped_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool] | None:
-        if found.status is not None or found.artifact is not None:
-            return None
-        if found.parts is not None or found.parts_ is not None:
-            return None
-        return content_in(found, seq)
-
-    def content_in(found: Wire, seq: int) -> tuple[Stamped | Message, bool]:
+        found = step_in(raw)
         message = found.message or found.message_
         if message is not None:
             return message_in(message), True
@@ -207,4 +200,4 @@ def step_codec(codec: TaskCodec[Any, Any, Any], events: EventCodec, wire: Any) -
             return update_in(update, seq)
         raise Wrong("Expected a task, a message or an update")
 
-    return StepCodec(sent_out, sent_in, task_in, event_in, wrapped_in)
+    return StepCodec(sent_out, sent_in, task_in, event_in)

@@ -8,7 +8,7 @@ PascalCase method without the header is treated as 1.0, although the specificati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -25,18 +25,29 @@ from dragoman.core.errors import (
 from dragoman.core.events import Stamped
 from dragoman.core.model import Message
 from dragoman.core.operations import AnyOperation
-from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
+from dragoman.core.session import (
+    Call,
+    End,
+    Fault,
+    Frame,
+    Id,
+    Result,
+    Session,
+    Signal,
+    Steps,
+    Update,
+)
 
 from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
 from .legacy.detect import LOOKS, shared_method
 from .legacy.v0_1 import V0_1
-from .scalars import Wrong
+from .scalars import Wrong, seq_in
 from .stream_end import Ending
 from .v0_3 import V0_3
 from .v1_0 import V1_0
-from .version import OWN, EventAnswer, RpcMethod, Version, own_method
+from .version import OWN, RpcMethod, Version, own_method
 
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """The answer to a notification that was executed (JSON-RPC §4.1). One that fails is answered under
@@ -192,7 +203,7 @@ class RpcCaller(Session):
         self._tenant = tenant
         self._open: dict[Id, tuple[Call, RpcMethod]] = {}
         self._ending = Ending()
-        self._answer_in: Callable[[bytes, int], EventAnswer | None] | None = None
+        self._stream: Call | None = None
         self._headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
             self._headers[version.extensions_header] = uris
@@ -214,20 +225,13 @@ class RpcCaller(Session):
             request = jsonrpc.RequestOut(signal.id, name, params)
             self._open[signal.id] = signal, method
             self._ending = Ending()
-            self._answer_in = self._version.answer_in if signal.stream else None
+            self._stream = signal if signal.stream else None
         headers = {**self._headers, "accept": ACCEPT[signal.stream]}
         return (Frame(jsonrpc.encode(request), "POST", headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals of a whole response, or of one event of a stream."""
         body = frame.body
-        if body and self._answer_in is not None:
-            answer = self._answer_in(body, seq_in(frame.mark))
-            if answer is not None:
-                id, event = answer
-                found = self._open.get(id) or self._find(id)
-                if found is not None and found[0].stream:
-                    return self._signals_of(found[0].id, event)
         status = frame.status or 200
         if not body and status < 300:
             return ()
@@ -257,6 +261,19 @@ class RpcCaller(Session):
             return (self._fault(call.id, PeerMisbehaved(str(exc))),)
         del self._open[call.id]
         return (Result(call.id, value),)
+
+    def receive_events(self, frames: Sequence[Frame]) -> Steps:
+        """Returns the events of a stream: all at once, or one by one if any of them is unusual."""
+        read, call = self._version.events_in, self._stream
+        if read is not None and call is not None and call.id in self._open and frames:
+            found = read(frames, call.id)
+            if found is not None:
+                entries, last = found
+                self._ending.begun = True
+                if last:
+                    del self._open[call.id]
+                return entries, last, None
+        return super().receive_events(frames)
 
     def _signals_of(self, id: Id, event: tuple[Stamped | Message, bool]) -> Iterable[Signal]:
         entry, last = event
@@ -288,9 +305,3 @@ class RpcCaller(Session):
         if response.result != jsonrpc.NULL or (method.null and status < 400):
             return response.result
         raise errors.error_for(status) if status >= 400 else PeerMisbehaved("There is no result")
-
-
-def seq_in(mark: str) -> int:
-    """Returns the position in the log, if the peer is one of ours. Other servers use SSE ids for
-    something else."""
-    return int(mark) if mark.isdecimal() and mark.isascii() and len(mark) < 19 else 0

@@ -32,9 +32,9 @@ from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Sign
 from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
-from .jsonrpc import ACCEPT, JSON_TYPES, SUPPORTED, seq_in, version_in
+from .jsonrpc import ACCEPT, JSON_TYPES, SUPPORTED, version_in
 from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, find_route
-from .scalars import Wrong, query_out
+from .scalars import Wrong, query_out, seq_in
 from .stream_end import Ending
 from .version import RpcMethod
 

@@ -85,6 +85,12 @@ def stamp_in(text: str, path: str = "") -> int:
     return at
 
 
+def seq_in(mark: str) -> int:
+    """Returns the position in the log, if the peer is one of ours. Other servers use SSE ids for
+    something else."""
+    return int(mark) if mark.isdecimal() and mark.isascii() and len(mark) < 19 else 0
+
+
 def count_in(value: int | float | str, path: str, low: int = 0, high: int = MAX_INT32) -> int:
     """Returns an int32 of ProtoJSON: a whole number, or one in a string."""
     match value:

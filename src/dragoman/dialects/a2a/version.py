@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -13,12 +13,10 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, Json, Message, Task
 from dragoman.core.operations import AnyOperation, HookPage, Invoke, TaskPage
-from dragoman.core.session import Id
+from dragoman.core.session import Frame, Id
 
 from .errors import MEANINGS, Spelling
 
-EventAnswer = tuple[Id, tuple[Stamped | Message, bool]]
-"""The id of a call, an event that answers it, and whether no event can follow."""
 Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
@@ -96,8 +94,11 @@ class Version(Struct, frozen=True, kw_only=True):
     event_out: Callable[[Stamped | Message, bool], object]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
     spellings: Mapping[type[DragomanError], Spelling]
-    answer_in: Callable[[bytes, int], EventAnswer | None] | None = None
-    """Reads an event of JSON-RPC in one pass; None if this version, or this event, takes two."""
+    events_in: (
+        Callable[[Sequence[Frame], Id], tuple[list[Stamped | Message], bool] | None] | None
+    ) = None
+    """Reads events of JSON-RPC that answer one call in one pass, and returns whether none can
+    follow; None if this version, or one of these events, takes two."""
     details: Callable[[DragomanError], Json]
     """Returns the data of an error object, beside code and message."""
     refused: Mapping[str, type[DragomanError]] = {}

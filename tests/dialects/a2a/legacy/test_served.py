@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.dialects.sse import SseEvent, SseParser
+from dragoman.core.session import Frame
+from dragoman.dialects.sse import SseParser
 from dragoman.engine import Engine
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
@@ -86,7 +87,7 @@ async def ask(
 
 async def events(
     client: httpx2.AsyncClient, method: str, params: dict[str, Any], path: str = "/"
-) -> list[SseEvent]:
+) -> list[Frame]:
     answer = await client.post(path, content=request(method, params))
     assert answer.headers["content-type"] == "text/event-stream", answer.text
     parser = SseParser()
@@ -119,7 +120,7 @@ async def test_a_task_from_send_to_cancel(path: str, waiting: str) -> None:
 async def test_a_stream_of_0_1() -> None:
     async with serving() as client:
         found = await events(client, "tasks/sendSubscribe", sending("t-1", "a b", "write"))
-        steps = [json.loads(event.data)["result"] for event in found]
+        steps = [json.loads(event.body)["result"] for event in found]
         assert {step["id"] for step in steps} == {"t-1"}
         states = [step["status"]["state"] for step in steps if "status" in step]
         assert states == ["submitted", "working", "completed"]
@@ -142,7 +143,7 @@ async def test_a_stream_of_a2a_go() -> None:
             *["task_artifact_update"] * 2,
             "task_status_update",
         ]
-        first, *rest = (json.loads(event.data) for event in found)
+        first, *rest = (json.loads(event.body) for event in found)
         assert first["result"]["status"]["state"] == "pending"
         assert not any("jsonrpc" in step for step in rest)
         assert rest[0]["status"]["state"] == "processing"
@@ -158,7 +159,7 @@ async def test_one_who_comes_back_sees_how_it_ends(path: str) -> None:
             async for _ in stream.aiter_lines():
                 break
         found = await events(client, "tasks/resubscribe", {"id": "t-1"}, path)
-        steps = [json.loads(event.data) for event in found]
+        steps = [json.loads(event.body) for event in found]
         steps = [step.get("result", step) for step in steps]
         assert steps[-1]["status"]["state"] == "completed"
         assert all(step["id"] == "t-1" for step in steps if "id" in step)

@@ -34,9 +34,9 @@ from ... import jsonrpc
 from ...jsonrpc import NO_PARAMS
 from .. import errors, extensions
 from ..callee import NOTHING
-from ..jsonrpc import JSON_TYPES, NO_CONTENT, RpcCaller, seq_in
+from ..jsonrpc import JSON_TYPES, NO_CONTENT, RpcCaller
 from ..members import Bag
-from ..scalars import Wrong
+from ..scalars import Wrong, seq_in
 from ..version import RpcMethod, Version
 from .bare_stream import BareStreamCaller
 from .v0_1 import V0_1, EventEncoder, calls, wire

@@ -2,7 +2,7 @@
 
 from .. import errors
 from ..version import Version
-from .calls import METHODS, answer_in, event_in, event_out
+from .calls import METHODS, event_in, event_out, events_in
 
 V1_0 = Version(
     name="1.0",
@@ -11,7 +11,7 @@ V1_0 = Version(
     methods=METHODS,
     event_out=event_out,
     event_in=event_in,
-    answer_in=answer_in,
+    events_in=events_in,
     spellings=errors.SPELLINGS,
     details=errors.details_1_0,
 )

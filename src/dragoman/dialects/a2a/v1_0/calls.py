@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import Raw
 
 from dragoman.core.errors import Unparseable
+from dragoman.core.events import Stamped
+from dragoman.core.model import Message
 from dragoman.core.operations import SendMessage, TaskPage
+from dragoman.core.session import Frame, Id
 
 from ...jsonrpc import check_answer
 from ..cards import documents
 from ..hooks import inline_in
 from ..methods import card_method, history_in, list_method, page_out, task_answer, task_methods
-from ..scalars import Wrong, count_in, each, stamp_in
-from ..version import EventAnswer, method
+from ..scalars import Wrong, count_in, each, seq_in, stamp_in
+from ..version import method
 from . import hooks, wire
 from .convert import CODEC, EVENTS, STEPS
 
-event_out, event_in, wrapped_in = EVENTS.event_out, STEPS.event_in, STEPS.wrapped_in
+event_out, event_in = EVENTS.event_out, STEPS.event_in
+snapshot_in, chunk_in, update_in = EVENTS.snapshot_in, EVENTS.chunk_in, EVENTS.update_in
 request_in, message_out, task_in = CODEC.request_in, CODEC.message_out, CODEC.task_in
 
 
-def answer_in(body: bytes, seq: int) -> EventAnswer | None:
-    """Returns the event in a JSON-RPC response, and None for a response that needs a closer look.
+def events_in(frames: Sequence[Frame], id: Id) -> tuple[list[Stamped | Message], bool] | None:
+    """Returns the events in JSON-RPC responses to this call, up to the last one of the stream, and
+    whether that is among them. Returns None if one of them needs a closer look: an error, a
+    message, an event without its wrapper, or the answer to another call.
 
-    To find the result first and to read it then would take half as much time again.
+    To find each result first and to read it then would take half as much time again.
     """
+    entries: list[Stamped | Message] = []
+    last = False
     try:
-        check_answer(body)
-        answer = _read_answer(body)
-        result = answer.result
-        found = wrapped_in(result, seq) if result is not None and answer.error is None else None
+        # One check for all of them: between lines, UTF-8 and the depth of valid JSON begin anew.
+        check_answer(b"\n".join([frame.body for frame in frames]))
+        for frame in frames:
+            answer = _read_answer(frame.body)
+            result = answer.result
+            if result is None or answer.error is not None or answer.id != id:
+                return None
+            seq = seq_in(frame.mark)
+            if (update := result.status_update or result.status_update_) is not None:
+                entry, last = update_in(update, seq)
+            elif (chunk := result.artifact_update or result.artifact_update_) is not None:
+                entry, last = chunk_in(chunk, seq)
+            elif result.task is not None:
+                entry, last = snapshot_in(result.task, seq)
+            else:
+                return None
+            entries.append(entry)
+            if last:
+                break
     except (msgspec.DecodeError, RecursionError, Unparseable, Wrong):
         return None
-    return None if found is None else (answer.id, found)
+    return entries, last
 
 
 def send_in(params: wire.SendParams) -> SendMessage:

@@ -76,7 +76,7 @@ class Answer(Struct, frozen=True, gc=False):
     """A JSON-RPC response whose result is a step."""
 
     id: Id = None
-    result: StepIn | None = None
+    result: Step | None = None
     error: Json = None
 
 
