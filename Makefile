@@ -63,7 +63,7 @@ test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with smal
 
 # Each worker collects all tests, five seconds of work; what waits long is left out.
 test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts
-	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 3 $(TOGETHER) -m "not slow" $(ARGS)
+	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 5 $(TOGETHER) -m "not slow" $(ARGS)
 
 # One after another: many measure. pytest says at the end how long it took, and what took longest.
 test-full: check .peers/.ready-all $(DOCS_READY) debian ## All tests with the full counts of the issues, and all frameworks
