@@ -17,7 +17,7 @@ from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, PeerMisbehaved
 from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
-from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.peer import ANYONE, Batch, Begun, Context
 from dragoman.core.questions import answer_value
 from dragoman.files.download import Progress
 
@@ -150,9 +150,7 @@ class RemoteAgent:
         """
         return text_of(self.stream(*what, key=key, **about))
 
-    def begin(
-        self, op: ops.Streamed, ctx: Context
-    ) -> Awaitable[tuple[Batch | None, AsyncGenerator[Batch, None]]]:
+    def begin(self, op: ops.Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a stream, and the stream of all that follow, for a caller
         that resumes it itself if it breaks."""
         return self._remote.begin(op, ctx)

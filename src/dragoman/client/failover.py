@@ -43,11 +43,11 @@ from dragoman.core.operations import (
     SetHook,
     Streamed,
 )
-from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.peer import ANYONE, Batch, Begun, Context, begin_stream
 from dragoman.spans import Span, Tracer
 
 from .limits import ClientLimits
-from .resumable_stream import ALL_HISTORY, Begun, ResumableStream, first_connection, first_usable
+from .resumable_stream import ALL_HISTORY, ResumableStream, first_connection, first_usable
 from .retry import READS, Pauses, not_executed
 from .transports.transport import Transport, with_extensions
 
@@ -227,7 +227,7 @@ class FailoverPeer:
         transports = self._transports
         first = transports[0]
         if not self._cursor or not self.streams or first.dialect.names_tasks:
-            return self._begin_followed(op, ctx)
+            return begin_stream(self.stream(op, ctx))
         if not self._declared:
             ctx = with_extensions(ctx, (CURSOR, IDEMPOTENCY))
         elif CURSOR not in ctx.extensions:
@@ -235,10 +235,6 @@ class FailoverPeer:
         if len(transports) == 1:
             return first.begin(op, ctx)
         return first_connection(self, op, ctx)
-
-    async def _begin_followed(self, op: Streamed, ctx: Context) -> Begun:
-        steps = self.stream(op, ctx)
-        return await anext(steps, None), steps
 
     async def ping(self) -> None:
         """Returns when the agent answers. In a dialect without a ping it is asked for a task that

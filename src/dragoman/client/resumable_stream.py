@@ -29,7 +29,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import Asked, Stamped, StateChanged
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import GetTask, Operation, R, SendMessage, Streamed, Watch
-from dragoman.core.peer import Batch, Context
+from dragoman.core.peer import Batch, Begun, Context
 from dragoman.core.stream_state import Entry, NoSnapshot, StreamState
 from dragoman.core.task_size import TaskGrowth
 
@@ -40,15 +40,12 @@ ALL_HISTORY = 1000
 """The number of history messages to request; 0.1 returns none without a number."""
 
 T = TypeVar("T")
-Begun = tuple[Batch | None, AsyncGenerator[Batch, None]]
 
 
 class Way(Protocol):
     """A transport to an agent."""
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of one connection, and the stream of all that follow."""
 
 

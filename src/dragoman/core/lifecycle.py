@@ -10,16 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from .events import (
-    ArtifactChunk,
-    Asked,
-    Note,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from .events import ArtifactChunk, Asked, Note, Noted, Opened, Stamped, StateChanged
 from .model import AnyPart, Artifact, Json, Message, State, Status, Task, Text
 
 S = State
@@ -196,8 +187,8 @@ class Fold:
             self._status(event.state, entry.at, None, None)
             if event.kind is Note.USAGE and isinstance(event.body, dict):
                 self._usage = {**(self._usage or {}), **event.body}
-        elif type(event) is Snapshot:
-            self._take(event.task)
+        else:
+            self._take(event.task)  # type: ignore[union-attr]  # nothing but a snapshot is left
 
     def _status(
         self, state: State, at: int, message: Message | None, heard: Message | None

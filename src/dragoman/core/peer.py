@@ -3,7 +3,7 @@ behalf an operation is requested."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -104,6 +104,27 @@ class Batch(Struct, frozen=True):
     entries: Sequence[Stamped | Message]
     last: bool
     tap: Tap | None = None
+
+
+Begun = tuple[Batch | None, AsyncGenerator[Batch, None]]
+"""The first events of a stream, and the stream of all that follow, which has to be closed."""
+
+
+async def begin_stream(steps: AsyncGenerator[Batch, None]) -> Begun:
+    """Waits for the first events of a stream. A generator that raises has ended, so there is
+    nothing to close then."""
+    return await anext(steps, None), steps
+
+
+async def batches_of(begun: Awaitable[Begun]) -> AsyncGenerator[Batch, None]:
+    """Yields the events of a stream from the first on."""
+    batch, steps = await begun
+    try:
+        while batch is not None:
+            yield batch
+            batch = await anext(steps, None)
+    finally:
+        await steps.aclose()
 
 
 class Peer(Protocol):

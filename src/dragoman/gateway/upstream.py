@@ -28,14 +28,13 @@ from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role
 from dragoman.core.operations import GetTask, ListTasks, SendMessage, Streamed
-from dragoman.core.peer import Context, Peer
+from dragoman.core.peer import Begun, Context, Peer
 from dragoman.core.questions import waits_for
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, is_plain_text, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 from dragoman.relay.known_ids import recall
-from dragoman.relay.upstream import Begun
 
 from .relayed_files import converts_results, prepare_files
 from .token_exchange import ActingFor

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from dragoman.core.card import Card
 from dragoman.core.model import Task
 from dragoman.core.operations import Operation, R, Streamed
-from dragoman.core.peer import Batch, Context
+from dragoman.core.peer import Begun, Context
 
 
 class ConnectedAgent(Protocol):
@@ -36,9 +36,7 @@ class ConnectedAgent(Protocol):
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Returns the result, or raises a `DragomanError`."""
 
-    def begin(
-        self, op: Streamed, ctx: Context
-    ) -> Awaitable[tuple[Batch | None, AsyncGenerator[Batch, None]]]:
+    def begin(self, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a task, and the stream of all that follow. The relay resumes
         it if it breaks."""
 

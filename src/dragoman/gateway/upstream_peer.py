@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError, PeerUnreachable, Unauthenticated
 from dragoman.core.operations import Operation, R, Streamed
-from dragoman.core.peer import Batch, Context
+from dragoman.core.peer import Batch, Begun, Context, batches_of
 from dragoman.files.transfer import RelayedFiles
 
 from .token_exchange import ActingFor
@@ -83,19 +83,11 @@ class UpstreamPeer:
         self._answered(began)
         return value if self.files is None else await self.files.result(value)
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of a task. The first must come in time."""
-        batch, steps = await self.begin(op, ctx)
-        try:
-            while batch is not None:
-                yield batch
-                batch = await anext(steps, None)
-        finally:
-            await steps.aclose()
+        return batches_of(self.begin(op, ctx))
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of a task, which must come in time, and the stream of all that
         follow, which has to be closed."""
         files = self.files

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 from dragoman.core.errors import TaskNotFound, Unsupported
 from dragoman.core.model import Task
 from dragoman.core.operations import CancelTask, GetTask, Operation, R, SendMessage, Streamed, Watch
-from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.peer import ANYONE, Batch, Begun, Context, begin_stream
 
 from .received_task import ReceivedTask
 
@@ -80,12 +80,9 @@ class ReceivingAgent(ABC):
             async for batch in steps:
                 yield batch
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of a task, and the stream of all that follow."""
-        steps = self.stream(op, ctx)
-        return await anext(steps, None), steps
+        return await begin_stream(self.stream(op, ctx))
 
     def _find(self, task_id: str) -> ReceivedTask:
         found = self._tasks.get(task_id)

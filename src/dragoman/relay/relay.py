@@ -35,14 +35,13 @@ from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.operations import GetTask, Watch
-from dragoman.core.peer import Peer
+from dragoman.core.peer import Begun, Peer
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .event_mirror import EventMirror
 from .first_events import ends_in, is_whole, plain_events, tells_more
 from .remote_task import context_for
-from .upstream import Begun
 
 log = Logger("relay")
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from dragoman.agent.remote_calls import AGENT, TurnAccess
 from dragoman.core.errors import DragomanError
+from dragoman.core.peer import Begun
 
 from .remote_task import RemoteTask
-from .upstream import Begun, Upstream
+from .upstream import Upstream
 
 
 class RelayedTask(RemoteTask):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 
 from msgspec import Struct
@@ -13,10 +13,7 @@ from dragoman.core import events
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve, SendMessage, Streamed
-from dragoman.core.peer import Batch, Context, Peer
-
-Begun = tuple[Batch | None, AsyncGenerator[Batch, None]]
-"""The first events of a task, and the stream of the others."""
+from dragoman.core.peer import Begun, Context, Peer, begin_stream
 
 
 class QuestionAnswer(Struct, frozen=True):
@@ -97,7 +94,7 @@ class Upstream(ABC):
     def begin(self, peer: Peer, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a task, and the stream of all that follow, which has to be
         closed."""
-        return _begun(peer.stream(op, ctx))
+        return begin_stream(peer.stream(op, ctx))
 
     async def run_tool(self, turn: Turn, asked: events.Asked) -> Json:
         """Runs a tool for the agent, and returns its result."""
@@ -113,7 +110,3 @@ class Upstream(ABC):
         """Returns the id of the task that the message with this id opened, which may be at this
         address; empty if there is none so far. Raises `Unsupported` if the agent cannot tell."""
         raise Unsupported(f"{self.name} does not list its tasks")
-
-
-async def _begun(steps: AsyncGenerator[Batch, None]) -> Begun:
-    return await anext(steps, None), steps

@@ -49,7 +49,17 @@ from dragoman.core.operations import (
     SendMessage,
     Streamed,
 )
-from dragoman.core.peer import ANYONE, DEADLINE, HOPS, Batch, BearerToken, Context
+from dragoman.core.peer import (
+    ANYONE,
+    DEADLINE,
+    HOPS,
+    Batch,
+    BearerToken,
+    Begun,
+    Context,
+    batches_of,
+    begin_stream,
+)
 from dragoman.core.questions import answer_value
 from dragoman.core.session import (
     Call,
@@ -150,28 +160,14 @@ class Transport(ABC):
         """Returns when the other side answers. Raises `Unsupported` if the dialect has no ping."""
         await self._attempt(lambda who: self._answer(Ping, ANYONE, who))
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of one connection, and the stream of all that follow.
         `Batch.last` is set if the stream came to its end and was not cut off."""
+        return await self._attempt(lambda who: begin_stream(self._stream(op, ctx, who)), ctx.bearer)
 
-        async def begun(who: Credentials) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-            steps = self._stream(op, ctx, who)
-            # A generator that raises has ended, so there is nothing to close.
-            return await anext(steps, None), steps
-
-        return await self._attempt(begun, ctx.bearer)
-
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of one connection, as `begin` does."""
-        batch, steps = await self.begin(op, ctx)
-        try:
-            while batch is not None:
-                yield batch
-                batch = await anext(steps, None)
-        finally:
-            await steps.aclose()
+        return batches_of(self.begin(op, ctx))
 
     async def introduce(self) -> Signal | None:
         """Introduces us and returns the answer, or None if the agent knows no introductions; it can

@@ -6,7 +6,7 @@ pool has one connection: the one with which it registered, or the address that i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 from dragoman.client.cards import introduced_card
 from dragoman.core.card import Card
@@ -15,7 +15,7 @@ from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.log import Logger
 from dragoman.core.model import Task
 from dragoman.core.operations import Operation, R, Resolve, Streamed
-from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.peer import Begun, Context, Peer, begin_stream
 from dragoman.core.session import Introduction
 from dragoman.dialects.iat.events import THEIRS
 from dragoman.iat.host import ANSWER, Host, place_of
@@ -62,12 +62,9 @@ class ConnectedSubAgent:
             return None  # type: ignore[return-value]  # nobody reads the result of an answer
         return await self._sub.transport.call(op, ctx)
 
-    async def begin(
-        self, op: Streamed, ctx: Context
-    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of a task, and the stream of all that follow."""
-        steps = self._sub.transport.stream(op, ctx)
-        return await anext(steps, None), steps
+        return await begin_stream(self._sub.transport.stream(op, ctx))
 
 
 class GatewayHost(Host):
