@@ -67,7 +67,7 @@ test-quick: $(COMPILED) ## What to run before each commit: all tests that need n
 
 # One after another: many measure. pytest says at the end how long it took, and what took longest.
 test-full: check .peers/.ready-all $(DOCS_READY) debian ## All tests with the full counts of the issues, and all frameworks
-	@echo "All tests with full counts: about three hours on two cores, and at most $(FULL_AT_MOST)."
+	@echo "All tests with full counts: about two and a half hours on two cores, and at most $(FULL_AT_MOST)."
 	@DRAGOMAN_FULL=1 timeout --foreground -s INT -k 5m $(FULL_AT_MOST) $(BIN)/python -m pytest -q -s --timeout=1800 --durations=50 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
