@@ -141,6 +141,7 @@ class EventWriter:
     def open(self, opened: Opened, *, working: bool) -> None:
         """Stamps the first events of a new task: submitted and, if it runs here, working. Both are
         part of the write that creates the task."""
+        # Every task has these two, so they do without the questions that `stamp` asks of an event.
         row, fold = self.row, self.fold
         first = Stamped(row.task_id, row.context_id, 1, row.created_at, opened)
         fold.add(first)
