@@ -12,6 +12,7 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import msgspec
@@ -100,12 +101,13 @@ _STRING = 0xA0
 """In msgpack, an array of up to 15 begins with a smaller byte; a string, and a longer array, with
 this or a larger one."""
 _QUOTE = b'"'[0]
+_entry_of = attrgetter("seq", "at", "event")
 
 
 def pack_piece(entries: Sequence[Stamped]) -> bytes:
     """Encodes the events of one write, which are of one task."""
     first = entries[0]
-    return pack((first.task_id, first.context_id, [(e.seq, e.at, e.event) for e in entries]))
+    return pack((first.task_id, first.context_id, [*map(_entry_of, entries)]))
 
 
 def unpack_piece(data: bytes) -> list[Stamped]:

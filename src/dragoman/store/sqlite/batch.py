@@ -188,8 +188,8 @@ class WriteBatch:
             many(
                 sql.INSERT,
                 [
-                    sql.insert_values(kept[name], *its, last(name) or 0)
-                    for name, its in self._new.items()
+                    sql.insert_values(kept[name], key, log, 0 if log else last(name) or 0)
+                    for name, (key, log) in self._new.items()
                 ],
             )
         if self._touched:

@@ -18,15 +18,18 @@ from ..task_row import Idempotency, Row
 # The columns are the fields of `Row`, in its order, which is the order in which rows are read.
 _COLUMNS = Row.__struct_fields__
 _FIXED = ("task_id", "context_id", "tenant", "principal", "agent", "skill", "dialect", "created_at")
-_CHANGING = tuple(name for name in _COLUMNS if name not in (*_FIXED, "hidden", "priority"))
+_FLAGS = ("runnable", "cancel", "hidden")
+_PLAIN = tuple(name for name in _COLUMNS if name not in ("state", "asking", *_FLAGS))
+_CHANGING = tuple(name for name in _PLAIN if name not in (*_FIXED, "priority"))
 
 # The names of the columns are our own; every value from outside is bound.
-_INSERTED = (*_COLUMNS, "ended", "key", "digest", "log", "last_piece")
+_STATUS = ("state", "asking", "runnable", "cancel", "ended")
+_INSERTED = (*_PLAIN, *_STATUS, "hidden", "key", "digest", "log", "last_piece")
 INSERT = (
     f"INSERT INTO task ({', '.join(_INSERTED)}) "  # noqa: S608
     f"VALUES ({', '.join('?' * len(_INSERTED))})"
 )
-_SET = ", ".join(f"{name} = ?" for name in (*_CHANGING, "ended"))
+_SET = ", ".join(f"{name} = ?" for name in (*_CHANGING, *_STATUS))
 UPDATE = (
     f"UPDATE task SET {_SET}, last_piece = coalesce(?, last_piece) "  # noqa: S608
     "WHERE task_id = ?"
@@ -214,39 +217,28 @@ def insert_values(
     row: Row, key: Idempotency | None, log: bytes | None, last_piece: int
 ) -> tuple[Any, ...]:
     """Returns the arguments of `INSERT`."""
-    ended = 1 if row.state in FINAL else 0
-    mark = (None, None) if key is None else (key.key, key.digest)
-    return (*_plain(_all_of(row), _AT), ended, *mark, log, last_piece)
+    name, digest = (None, None) if key is None else (key.key, key.digest)
+    hidden = 1 if row.hidden else 0
+    return (*_plain_of(row), *_status_of(row), hidden, name, digest, log, last_piece)
 
 
 def update_values(row: Row, last_piece: int | None) -> tuple[Any, ...]:
     """Returns the arguments of `UPDATE`. `last_piece` is None if the log did not change."""
-    ended = 1 if row.state in FINAL else 0
-    return (*_plain(_changing_of(row), _AT_CHANGING), ended, last_piece, row.task_id)
+    return (*_changing_of(row), *_status_of(row), last_piece, row.task_id)
 
 
-_FLAGS = ("runnable", "cancel", "hidden")
-_all_of = attrgetter(*_COLUMNS)
+_plain_of = attrgetter(*_PLAIN)
 _changing_of = attrgetter(*_CHANGING)
 
 
-def _places(columns: tuple[str, ...]) -> tuple[int, int, tuple[int, ...]]:
-    """Returns where the state, the kind of question and the flags stand among some columns."""
-    flags = tuple(columns.index(name) for name in _FLAGS if name in columns)
-    return columns.index("state"), columns.index("asking"), flags
-
-
-_AT = _places(_COLUMNS)
-_AT_CHANGING = _places(_CHANGING)
-
-
-def _plain(found: tuple[Any, ...], at: tuple[int, int, tuple[int, ...]]) -> list[Any]:
-    """Returns the values as plain str and int. sqlite3 looks for an adapter for every value of a
-    subclass, and bool is one, which costs more than the rest of the row."""
-    values = list(found)
-    state, asking, flags = at
-    values[state] = values[state]._value_
-    values[asking] = "" if values[asking] is None else values[asking]._value_
-    for place in flags:
-        values[place] = 1 if values[place] else 0
-    return values
+def _status_of(row: Row) -> tuple[str, str, int, int, int]:
+    """Returns the values of `_STATUS` as plain str and int. sqlite3 looks for an adapter for every
+    value of a subclass, and bool is one, which costs more than the rest of the row."""
+    state, asking = row.state, row.asking
+    return (
+        state._value_,
+        "" if asking is None else asking._value_,
+        1 if row.runnable else 0,
+        1 if row.cancel else 0,
+        1 if state in FINAL else 0,
+    )

@@ -101,8 +101,10 @@ class SqliteWriter:
         try:
             # A batch that only creates ended tasks uses nothing of the cache, and need not check
             # it.
-            if not all(_creates_ended(job) for job in jobs):
-                self._look()
+            for job in jobs:
+                if job.apply is not SqliteWriter.create or job.argument.ended is None:
+                    self._look()
+                    break
             outcomes: list[Outcome] = []
             for job in jobs:
                 try:
@@ -163,7 +165,8 @@ class SqliteWriter:
         else:
             frozen = pack(draft.ended) if len(draft.entries) > BRIEF else None
             self._batch.create_ended(row, key, log, frozen)
-        self._batch.add_records(row.task_id, draft.records)
+        if draft.records:
+            self._batch.add_records(row.task_id, draft.records)
         if draft.hook is not None:
             self._outbox.begin(row.scope, draft.hook, sent=0, last=row.last_seq)
 
@@ -360,10 +363,6 @@ class SqliteWriter:
         """Closes the file and releases the locks of the workers."""
         self._locks.let_go()
         self._db.close()
-
-
-def _creates_ended(job: Job) -> bool:
-    return job.apply is SqliteWriter.create and job.argument.ended is not None
 
 
 def _concerns_all(error: Exception) -> bool:
