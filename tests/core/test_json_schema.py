@@ -76,3 +76,10 @@ def test_a_pattern_cannot_take_for_ever() -> None:
 
 def test_what_is_said_is_short() -> None:
     assert len(json_schema.wrong({"type": "string"}, ["x" * 10_000])) <= json_schema.MOST_CHARS
+
+
+def test_large_schemas_do_not_fill_the_memory() -> None:
+    schema: Json = {"enum": ["x" * json_schema.MOST_KEPT]}
+    kept = json_schema._kept_validator.cache_info().currsize
+    assert json_schema.wrong(schema, "y")
+    assert json_schema._kept_validator.cache_info().currsize == kept

@@ -18,6 +18,8 @@ from .model import Json
 
 MOST_CHARS = 300
 """The maximum length of an explanation, in characters."""
+MOST_KEPT = 65_536
+"""The size of the largest schema whose validator is kept, in bytes."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -41,7 +43,7 @@ def wrong(schema: Json, value: Json) -> str:
     `BadParams` if the schema itself is not valid."""
     if schema is None:
         return ""
-    for error in _validator(_encode(schema)).iter_errors(value):
+    for error in _validator_for(schema).iter_errors(value):
         path = "".join(f"[{step!r}]" for step in error.instance_path)
         return f"{str(error.message)[:MOST_CHARS]}{f' (at {path})' if path else ''}"
     return ""
@@ -50,10 +52,16 @@ def wrong(schema: Json, value: Json) -> str:
 def check(schema: Json) -> None:
     """Raises `BadParams` if this is not a JSON Schema."""
     if schema is not None:
-        _validator(_encode(schema))
+        _validator_for(schema)
 
 
-@lru_cache(256)
+def _validator_for(schema: Json) -> Any:
+    """Returns the validator of a schema. That of a large one is not kept: callers bring schemas of
+    their own, and all that are kept must fit into memory."""
+    encoded = _encode(schema)
+    return _kept_validator(encoded) if len(encoded) <= MOST_KEPT else _validator(encoded)
+
+
 def _validator(schema: bytes) -> Any:
     import jsonschema_rs  # three megabytes, which agents without schemas need not carry
 
@@ -67,3 +75,6 @@ def _validator(schema: bytes) -> Any:
         raise BadParams(f"This is no JSON Schema: {exc.message}"[:MOST_CHARS]) from None
     except (TypeError, ValueError, jsonschema_rs.ReferencingError) as exc:
         raise BadParams(f"This JSON Schema cannot be used: {exc}"[:MOST_CHARS]) from None
+
+
+_kept_validator = lru_cache(256)(_validator)
