@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Turn
+from dragoman.agent.remote_calls import TurnAccess
 from dragoman.agent.turn import run_of
 from dragoman.client.connection_cache import Entered
 from dragoman.core.errors import (
@@ -35,6 +36,7 @@ from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, is_plain_text, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
 from dragoman.relay.known_ids import recall
+from dragoman.relay.remote_task import context_for
 
 from .relayed_files import converts_results, prepare_files
 from .token_exchange import ActingFor
@@ -246,7 +248,7 @@ class RemoteUpstream(Upstream):
         """Returns whether the agent recognises a repeated message, or may get it twice."""
         return self._asked.repeat or (isinstance(peer, UpstreamPeer) and peer.remembers)
 
-    def context(self, ctx: Context) -> Context:
+    def context(self, access: TurnAccess) -> Context:
         """Returns the context of calls to the agent. Nothing of the caller's credentials is in it,
         and of its extensions only those that the agent is asked to apply."""
         opened = self._opened
@@ -254,7 +256,7 @@ class RemoteUpstream(Upstream):
         if opened.extensions:
             asked = dict.fromkeys((*opened.extensions, WORK))
             extensions = tuple(uri for uri in asked if uri not in _BETWEEN_US)
-        return replace(ctx, extensions=extensions, tools=opened.tools)
+        return context_for(access, extensions=extensions, tools=opened.tools)
 
     def told(self, exc: DragomanError) -> DragomanError:
         """Returns an error without our addresses, and without what is between the agent and us."""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Turn
+from dragoman.agent.remote_calls import TurnAccess
 from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, WorkspaceViolation
 from dragoman.core.events import Asked
@@ -22,6 +23,7 @@ from dragoman.dialects.iat.errors import TtlExceeded
 from dragoman.dialects.iat.events import THEIRS
 from dragoman.dialects.iat.wire import MOST_TTL
 from dragoman.relay import QuestionAnswer, Upstream
+from dragoman.relay.remote_task import context_for
 from dragoman.workspace import WISH, inside, within
 
 from .sub_agent import KnownAgent, SubAgent
@@ -76,20 +78,15 @@ class SubAgentUpstream(Upstream):
                 async with asyncio.timeout(min(1.0, self._host.patience)):
                     await self._sub.changed.wait()
 
-    def context(self, ctx: Context) -> Context:
+    def context(self, access: TurnAccess) -> Context:
         """Returns the context of calls, with the tools that the sub-agent may use. A message that
         starts here may pass through as many agents as the host allows; one that came from another
         agent has already used up some of its hops."""
         used = self._turn.caller.hops or MOST_TTL - self._host.depth - 1
         if used + 1 >= MOST_TTL:
             raise TtlExceeded()
-        return replace(
-            ctx,
-            tools=self._tools,
-            trace=self._turn.caller.trace,
-            hops=used + 1,
-            extensions=(WORK,),
-        )
+        ctx = context_for(access, extensions=(WORK,), tools=self._tools)
+        return replace(ctx, trace=self._turn.caller.trace, hops=used + 1)
 
     def request(self, turn: Turn, key: str) -> SendMessage:
         """Returns the `execute` request, with the folder to which it is confined."""

@@ -10,6 +10,7 @@ from dragoman.agent.answers import Canceled
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.events import ArtifactChunk, Snapshot, StateChanged
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Message, State
@@ -41,7 +42,7 @@ class EventMirror:
         self._turn, self._upstream = turn, upstream
         self._access = access_of(turn)
         self._remote = RelayedTask(self._access, upstream)
-        self._resumed = bool(self._remote.id)
+        self._resumed = self._access.run.resumed and bool(self._remote.id)
         self._taken: list[events.Stamped] = []
         """The events that were mirrored as they are."""
 
@@ -53,13 +54,13 @@ class EventMirror:
             await self._upstream.started(entries[0].task_id, entries[0].context_id)
         for entry in entries:
             event = entry.event
-            if type(event) is events.StateChanged:
+            if type(event) is StateChanged:
                 if event.state in FINAL:
                     await self._ended(event)
                 elif event.message is not None or event.metadata:
                     await self._state_changed(entry, peer)
-            elif type(event) is not events.Snapshot:
-                if type(event) is events.ArtifactChunk:
+            elif type(event) is not Snapshot:
+                if type(event) is ArtifactChunk:
                     self._has_artifacts = True
                 emit(event)
 
@@ -91,20 +92,20 @@ class EventMirror:
     async def _snapshot(self, entry: events.Stamped, peer: Peer) -> None:
         """Mirrors a snapshot that differs from what the events of the remote task led to."""
         event = entry.event
-        assert isinstance(event, events.Snapshot)  # noqa: S101  by the table
+        assert isinstance(event, Snapshot)  # noqa: S101  by the table
         last = event.task.state in FINAL
         self._has_artifacts |= bool(event.task.artifacts)
         for artifact in event.task.artifacts:
-            await self._emit(events.ArtifactChunk(artifact=artifact, append=False, last=last))
+            await self._emit(ArtifactChunk(artifact=artifact, append=False, last=last))
         status = event.task.status
         await self._state_changed(
-            replace(entry, event=events.StateChanged(state=status.state, message=status.message)),
+            replace(entry, event=StateChanged(state=status.state, message=status.message)),
             peer,
         )
 
     async def _state_changed(self, entry: events.Stamped, peer: Peer) -> None:
         event = entry.event
-        assert isinstance(event, events.StateChanged)  # noqa: S101  by the table
+        assert isinstance(event, StateChanged)  # noqa: S101  by the table
         if event.state in FINAL:
             await self._ended(event)
             return
@@ -120,14 +121,14 @@ class EventMirror:
             more = {key: each for key, each in (metadata or {}).items() if key != "attempt"}
             if ours is not None or more:
                 await self._emit(
-                    events.StateChanged(state=State.WORKING, message=ours, metadata=more or None)
+                    StateChanged(state=State.WORKING, message=ours, metadata=more or None)
                 )
 
     def _ours(self, message: Message) -> Message:
         """Returns a message of the remote agent as one of our task."""
         return self._access.message(message.parts, message.metadata, message.extensions)
 
-    async def _ended(self, event: events.StateChanged) -> None:
+    async def _ended(self, event: StateChanged) -> None:
         self._over = True
         turn, message = self._turn, event.message
         words = message.text if message is not None else ""
@@ -157,7 +158,7 @@ class EventMirror:
         if not isinstance(entry, events.Stamped) or not self._started:
             return False
         event = entry.event
-        is_chunk = isinstance(event, events.ArtifactChunk)
+        is_chunk = isinstance(event, ArtifactChunk)
         if not (is_chunk or isinstance(event, events.Noted)) or entry.task_id != self._remote.id:
             return False
         self._has_artifacts |= is_chunk
@@ -201,9 +202,9 @@ _MIRROR: dict[
     type[events.AnyEvent], Callable[[EventMirror, events.Stamped, Peer], Awaitable[None]]
 ] = {
     events.Opened: EventMirror._opened,
-    events.Snapshot: EventMirror._snapshot,
-    events.StateChanged: EventMirror._state_changed,
-    events.ArtifactChunk: EventMirror._made,
+    Snapshot: EventMirror._snapshot,
+    StateChanged: EventMirror._state_changed,
+    ArtifactChunk: EventMirror._made,
     events.Noted: EventMirror._made,
     events.Asked: EventMirror._asked,
 }

@@ -22,25 +22,25 @@ def plain_events(
     repetition. They have numbers, or are the whole task. Returns None for all others."""
     if len(taken) + len(entries) > MOST_TAKEN:
         return None
-    seq, ended = taken[-1].seq if taken else 0, False
+    first, last, before = entries[0], entries[-1], taken[-1].seq if taken else 0
+    if not task_id and type(first) is Stamped:
+        task_id = first.task_id
     for entry in entries:
-        if type(entry) is not Stamped or ended or 0 < entry.seq <= seq:
+        if type(entry) is not Stamped or entry.task_id != task_id:
             return None
         seq, event = entry.seq, entry.event
-        if entry.task_id != task_id:
-            if task_id:
-                return None
-            task_id = entry.task_id
-        if type(event) is StateChanged:
-            ended = event.state in FINAL
-            if event.state in WAITING:
-                return None
-        elif type(event) is Snapshot:
-            if taken or entry is not entries[0] or tells_more(event.task):
-                return None
-        elif type(event) is not ArtifactChunk and type(event) is not Noted:
+        if seq and seq <= before:
             return None
-    return entries if ended or seq else None  # type: ignore[return-value]  # each was checked
+        before, kind = seq, type(event)
+        if kind is ArtifactChunk or kind is Noted:
+            continue
+        if type(event) is StateChanged:
+            state = event.state
+            if state in WAITING or (entry is not last and state in FINAL):
+                return None
+        elif type(event) is not Snapshot or taken or entry is not first or tells_more(event.task):
+            return None
+    return entries if before or ends_in(last) else None  # type: ignore[return-value]  # checked
 
 
 def is_whole(entries: Sequence[Entry]) -> bool:

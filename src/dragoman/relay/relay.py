@@ -41,7 +41,6 @@ from dragoman.core.task_size import TaskGrowth
 
 from .event_mirror import EventMirror
 from .first_events import ends_in, is_whole, plain_events, tells_more
-from .remote_task import context_for
 
 log = Logger("relay")
 
@@ -60,7 +59,7 @@ class Relay(EventMirror):
     async def run(self) -> None:
         """Follows the remote task to its end, and ends the local task in the same way."""
         try:
-            self._ctx = self._upstream.context(context_for(self._access))
+            self._ctx = self._upstream.context(self._access)
             while not self._over:
                 await self._follow()
         except asyncio.CancelledError:
@@ -97,7 +96,7 @@ class Relay(EventMirror):
             try:
                 if self._answers is not None:
                     await self._answers.deliver_pending(peer, self._ctx)
-                if await self._mirror_all(self._begin(peer), peer):
+                if await self._mirror_all(self._begin(peer, task_id), peer):
                     return
             except (PeerUnreachable, TimeoutError) as exc:
                 if not self._remote.id:
@@ -172,11 +171,11 @@ class Relay(EventMirror):
         again = self._unsent or self._upstream.may_repeat(peer)
         return again and not self._access.run.unopened
 
-    def _begin(self, peer: Peer) -> Awaitable[Begun]:
+    def _begin(self, peer: Peer, task_id: str) -> Awaitable[Begun]:
         """Sends the message, or goes on with the task that it has opened."""
-        if self._remote.id:
+        if task_id:
             ctx = replace(self._ctx, cursor=self._position()[0])
-            return self._upstream.begin(peer, Watch(task_id=self._remote.id), ctx)
+            return self._upstream.begin(peer, Watch(task_id=task_id), ctx)
         key = self._remote.key
         ctx = replace(self._ctx, idempotency_key=key)
         op = self._upstream.request(self._turn, key)

@@ -23,7 +23,10 @@ class RelayedTask(RemoteTask):
     def __init__(self, access: TurnAccess, upstream: Upstream) -> None:
         super().__init__(access, access.record_name(AGENT, "relay"))
         self._upstream = upstream
-        self.in_doubt = bool(self.announced)
+        if access.run.resumed:
+            self.in_doubt = bool(self.announced)
+        else:  # the journal of a first run is empty
+            self._looked, self._announced = True, []
 
     async def begun(self, answer: Awaitable[Begun]) -> Begun:
         """Returns the first answer to the message. It contains the id of the new task, so it is

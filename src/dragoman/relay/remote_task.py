@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -32,6 +33,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from dragoman.agent.remote_calls import MOST_HOPS, SENDING, SENT, StartedCall, TurnAccess
+from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.model import Json, Message, Task
@@ -41,7 +43,7 @@ Entry = Stamped | Message
 A = TypeVar("A", bound=Sequence[Entry] | Entry | Task | None)
 FIRST_LOOK, LONGEST_LOOK = 0.25, 30.0
 """Seconds between two looks for a task whose id is not known."""
-_HEX = frozenset("0123456789abcdef")
+_is_hex = re.compile("[0-9a-f]{32}").fullmatch
 LOOKS = 6
 """How often the agent is asked for a task that it does not list, when nothing else will come."""
 
@@ -103,7 +105,8 @@ class RemoteTask:
         that is not known."""
         if self.id and self._started is not None:
             return self._started.address
-        return self.announced[-1] if self.announced else ""
+        announced = self.announced
+        return announced[-1] if announced else ""
 
     @property
     def announced(self) -> list[str]:
@@ -264,16 +267,21 @@ def _mark(record: str) -> str:
     return hashlib.sha256(record.encode()).hexdigest()[:24]
 
 
-def context_for(access: TurnAccess) -> Context:
+def context_for(
+    access: TurnAccess, *, extensions: tuple[str, ...] = (), tools: tuple[Tool | str, ...] = ()
+) -> Context:
     """Returns the context of calls to a remote agent: one hop more, the same trace, and the time
     that our own run has left. Raises `Unsupported` if agents call each other in a loop."""
     run = access.run
-    if run.opened.hops >= MOST_HOPS:
+    opened = run.opened
+    if opened.hops >= MOST_HOPS:
         raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
     return Context(
-        trace=run.opened.trace or _trace(run.task_id),
-        hops=run.opened.hops + 1,
+        extensions=extensions,
+        tools=tools,
         deadline=run.seconds_left,
+        trace=opened.trace or _trace(run.task_id),
+        hops=opened.hops + 1,
     )
 
 
@@ -281,6 +289,6 @@ def _trace(task_id: str) -> str:
     """Returns a trace that begins with this task and is the same in every run (W3C traceparent). It
     has the digits of the task's id, if that is one of ours."""
     digits = task_id.replace("-", "")
-    if len(digits) != 32 or not _HEX.issuperset(digits):
+    if not _is_hex(digits):
         digits = hashlib.sha256(task_id.encode()).hexdigest()[:32]
     return f"00-{digits}-{digits[16:]}-00"

@@ -8,12 +8,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 
 from msgspec import Struct
 
+from dragoman.agent.remote_calls import TurnAccess
 from dragoman.agent.turn import Turn
 from dragoman.core import events
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve, SendMessage, Streamed
 from dragoman.core.peer import Begun, Context, Peer, begin_stream
+
+from .remote_task import context_for
 
 
 class QuestionAnswer(Struct, frozen=True):
@@ -72,9 +75,9 @@ class Upstream(ABC):
         """Returns whether a message that may have arrived may be sent again."""
         return True
 
-    def context(self, ctx: Context) -> Context:
+    def context(self, access: TurnAccess) -> Context:
         """Returns the context of calls to the agent, with the tools that it may call."""
-        return ctx
+        return context_for(access)
 
     def told(self, exc: DragomanError) -> DragomanError:
         """Returns the error that our caller gets if a call failed with this one."""
