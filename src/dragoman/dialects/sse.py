@@ -20,6 +20,7 @@ MAX_SIZE = 16 * 1024 * 1024
 _USUAL = re.compile(rb"(?:id: (.+)\n)?data: (.*)\n\n|((?s:.+))")
 """An event as nearly all servers write it, or all bytes from one on that looks otherwise."""
 _NO_HEADERS: Mapping[str, str] = {}
+_CR, _NUL = b"\r\0"
 
 
 def event(body: bytes, mark: str = "", name: str = "") -> bytes:
@@ -35,15 +36,13 @@ class SseParser:
     """Bytes in, events out. The mark of an event is the id that holds there, set by this event or
     by one before it."""
 
-    _line_size = _data_size = 0
-    _mark = _name = ""
-    _after_cr = False
-    _first_line = True
-
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._max_size = max_size
         self._line: list[bytes] = []
         self._data: list[bytes] = []
+        self._line_size = self._data_size = 0
+        self._mark = self._name = ""
+        self._after_cr, self._first_line = False, True
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Returns the events that end in these bytes. Raises `PeerMisbehaved` when one is too
@@ -52,7 +51,8 @@ class SseParser:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")  # the other half of a CRLF cut in two
         events: list[Frame] = []
-        if not (self._line_size or self._data or self._name or b"\r" in chunk or b"\0" in chunk):
+        # As numbers, because bytes in bytes are first taken for a number, which raises an error.
+        if not (self._line_size or self._data or self._name or _CR in chunk or _NUL in chunk):
             chunk = self._take_usual(chunk, events)
             if not chunk:
                 return events

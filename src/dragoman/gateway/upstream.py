@@ -66,15 +66,8 @@ class RemoteUpstream(Upstream):
     """The agent elsewhere, for one task of ours."""
 
     replies = True
-    _lost: Sequence[str] = ()
-    """What of the message the dialect of the agent has no words for."""
     _lost_since, _pause = 0.0, FIRST_PAUSE
-    _peer: UpstreamPeer | None = None
-    _passed: frozenset[str] = frozenset()
-    """The addresses to which the message could not be sent."""
     _recalled = False
-    _named = ""
-    """The conversation there, as the message called it."""
     _found_at = ""
     """The address at which the task was found after its own was gone."""
 
@@ -90,6 +83,13 @@ class RemoteUpstream(Upstream):
         self._whose = conversation_of(agent.served_as, run.caller, run.context_id)
         """Names the conversation there. It is made of the caller too, so that two callers never
         share one."""
+        self._peer: UpstreamPeer | None = None
+        self._lost: Sequence[str] = ()
+        """What of the message the dialect of the agent has no words for."""
+        self._passed: frozenset[str] = frozenset()
+        """The addresses to which the message could not be sent."""
+        self._named = ""
+        """The conversation there, as the message called it."""
 
     @property
     def address(self) -> str:

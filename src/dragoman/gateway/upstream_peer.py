@@ -28,11 +28,6 @@ class UpstreamPeer:
     """A `Peer`, which has a place at an address until it is released. It is its own context, which
     frees the place and the connection."""
 
-    _has_place = True
-    decided = False
-    """Whether it is known that the address answers, or that it fails."""
-    files: RelayedFiles | None = None
-    """Converts files, if the task has any."""
     agent: ConnectedAgent
     card: Card
     """The card of the agent, as it was when the task came here."""
@@ -48,6 +43,11 @@ class UpstreamPeer:
         self._way, self._acting = way, acting
         self.label = address.label
         """Names the address, without secrets."""
+        self._has_place = True
+        self.decided = False
+        """Whether it is known that the address answers, or that it fails."""
+        self.files: RelayedFiles | None = None
+        """Converts files, if the task has any."""
 
     def use(self, agent: ConnectedAgent) -> UpstreamPeer:
         """Takes over the agent, once it is connected."""

@@ -27,28 +27,29 @@ AGENT_CANCELED = "agent_canceled"
 """The reason of a task that the remote agent canceled, unless it gives one itself."""
 
 
+_COMPLETED = State.COMPLETED
+
+
 class EventMirror:
     """Mirrors the events of one remote task in a local task."""
-
-    _ctx = ANYONE
-    """The context of calls to the remote agent."""
-    _answers: Answers | None = None
-    _has_artifacts = False
-    _started = False
-    _over = False
-    """Whether the remote task has ended, and our own with it."""
 
     def __init__(self, turn: Turn, upstream: Upstream) -> None:
         self._turn, self._upstream = turn, upstream
         self._access = access_of(turn)
         self._remote = RelayedTask(self._access, upstream)
-        self._resumed = self._access.run.resumed and bool(self._remote.id)
+        self._resumed = bool(self._remote.id)
+        self._ctx = ANYONE
+        """The context of calls to the remote agent."""
+        self._answers: Answers | None = None
         self._taken: list[events.Stamped] = []
         """The events that were mirrored as they are."""
+        self._started = self._has_artifacts = False
+        self._over = False
+        """Whether the remote task has ended, and our own with it."""
 
     async def _mirror_plain(self, entries: Sequence[events.Stamped], peer: Peer) -> None:
         """Mirrors events of a task as they are (`plain_events`)."""
-        emit = self._access.run.emit
+        run = self._access.run
         if not self._started:
             self._started = True
             await self._upstream.started(entries[0].task_id, entries[0].context_id)
@@ -62,7 +63,7 @@ class EventMirror:
             elif type(event) is not Snapshot:
                 if type(event) is ArtifactChunk:
                     self._has_artifacts = True
-                emit(event)
+                run.emit(event)
 
     async def _mirror(self, entry: Entry, peer: Peer) -> None:
         if isinstance(entry, Message):
@@ -132,7 +133,7 @@ class EventMirror:
         self._over = True
         turn, message = self._turn, event.message
         words = message.text if message is not None else ""
-        if event.state is State.COMPLETED:
+        if event.state is _COMPLETED:
             if message is None or not message.parts:
                 return
             if self._upstream.replies:

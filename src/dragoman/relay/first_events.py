@@ -9,6 +9,7 @@ from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Role, State, Task
 from dragoman.core.stream_state import MOST_LATER, Entry
 
+_SUBMITTED, _AGENT = State.SUBMITTED, Role.AGENT
 MOST_TAKEN = MOST_LATER
 """The events that are mirrored without the state of the stream. It is made of them if it is needed
 after all."""
@@ -70,9 +71,9 @@ def _waits_in(entry: Entry) -> bool:
 def tells_more(task: Task) -> bool:
     """Returns whether a task contains more than the message that opened it."""
     status = task.status
-    if task.artifacts or status.message is not None or status.state is not State.SUBMITTED:
+    if task.artifacts or status.message is not None or status.state is not _SUBMITTED:
         return True
     for message in task.history:  # noqa: SIM110  `any` would cost a generator for each task
-        if message.role is Role.AGENT:
+        if message.role is _AGENT:
             return True
     return False

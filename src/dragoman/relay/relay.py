@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Sequence
 from msgspec.structs import replace
 
 from dragoman.agent.answers import CallRefused, Failed, Rejected
+from dragoman.agent.turn import Turn
 from dragoman.core import events
 from dragoman.core.errors import (
     AgentTimedOut,
@@ -41,6 +42,7 @@ from dragoman.core.task_size import TaskGrowth
 
 from .event_mirror import EventMirror
 from .first_events import ends_in, is_whole, plain_events, tells_more
+from .upstream import Upstream
 
 log = Logger("relay")
 
@@ -51,10 +53,12 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 class Relay(EventMirror):
     """Mirrors one remote task in a local task."""
 
-    _state: StreamState | None = None
-    """What was received so far. Most tasks end with their first events, and need none."""
-    _unsent = False
-    """Whether an attempt to send the message failed before anything was sent."""
+    def __init__(self, turn: Turn, upstream: Upstream) -> None:
+        super().__init__(turn, upstream)
+        self._state: StreamState | None = None
+        """What was received so far. Most tasks end with their first events, and need none."""
+        self._unsent = False
+        """Whether an attempt to send the message failed before anything was sent."""
 
     async def run(self) -> None:
         """Follows the remote task to its end, and ends the local task in the same way."""
@@ -87,10 +91,12 @@ class Relay(EventMirror):
 
     async def _follow(self) -> None:
         """Mirrors the events of one connection."""
-        before, lost, task_id = self._position(), False, self._remote.id
-        address = "" if self._unsent and not task_id else self._remote.recorded_address
+        before, lost, remote = self._position(), False, self._remote
+        task_id, address = remote.id, ""
+        if task_id or (remote.announced and not self._unsent):
+            address = remote.recorded_address
         async with self._upstream.peer(task_id, address) as peer:
-            self._remote.address = self._upstream.address
+            remote.address = self._upstream.address
             if not task_id:
                 await self._before_sending(peer)
             try:
@@ -99,7 +105,7 @@ class Relay(EventMirror):
                 if await self._mirror_all(self._begin(peer, task_id), peer):
                     return
             except (PeerUnreachable, TimeoutError) as exc:
-                if not self._remote.id:
+                if not remote.id:
                     if self._moves(exc):
                         return
                     if not self._sends_again(peer):
@@ -107,7 +113,7 @@ class Relay(EventMirror):
                 lost = True
                 name = self._upstream.name
                 log.info("The connection was lost", agent=name, task=self._turn.task_id)
-                if self._remote.id and not self._position()[0] and await self._look(peer):
+                if remote.id and not self._position()[0] and await self._look(peer):
                     return
         heard = self._position() != before
         if not lost:
@@ -147,10 +153,8 @@ class Relay(EventMirror):
         """Makes sure that the message is not executed twice, whatever happens from here on."""
         run = self._access.run
         if self._upstream.may_repeat(peer):
-            if run.keyed and self._upstream.keeps_address():
-                await self._remote.announce()
-            elif run.keyed:
-                await run.begin()
+            if run.keyed:
+                await (self._remote.announce if self._upstream.keeps_address() else run.begin)()
             return
         if self._remote.announced and not self._unsent:
             raise Failed(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
@@ -184,7 +188,7 @@ class Relay(EventMirror):
     async def _mirror_all(self, begun: Awaitable[Begun], peer: Peer) -> bool:
         """Mirrors the events of a stream, and returns whether the task is over. What arrived
         together is mirrored together."""
-        throttle = self._access.run.throttle
+        run = self._access.run
         batch, steps = await begun
         try:
             while batch is not None:
@@ -198,11 +202,11 @@ class Relay(EventMirror):
                     if self._over:
                         return True
                     self._taken += plain
-                    await throttle()
+                    await run.throttle()
                 else:
                     for new in self._new(entries) if entries else ():
                         if self._copied(new):
-                            await throttle()
+                            await run.throttle()
                             continue
                         await self._mirror(new, peer)
                         if self._over:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from dragoman.agent.remote_calls import AGENT, TurnAccess
+import msgspec
+
+from dragoman.agent.remote_calls import AGENT, SENDING, TurnAccess
 from dragoman.core.errors import DragomanError
 from dragoman.core.peer import Begun
 
@@ -17,16 +19,39 @@ from .upstream import Upstream
 class RelayedTask(RemoteTask):
     """The remote task that a task of ours mirrors."""
 
-    _late: asyncio.Future[Any] | None = None
-    """The first answer, once our task does not want it any more."""
-
     def __init__(self, access: TurnAccess, upstream: Upstream) -> None:
-        super().__init__(access, access.record_name(AGENT, "relay"))
+        name = access.record_name(AGENT, "relay")
+        super().__init__(access, name)
         self._upstream = upstream
+        self._late: asyncio.Future[Any] | None = None
+        """The first answer, once our task does not want it any more."""
+        self._sending = f"{SENDING}:{name}"
+        self.announced: list[str] = []
+        """The addresses to which this run or an earlier one was about to send the message, the last
+        one at the end. A message that could not be sent to one is announced again for the next."""
         if access.run.resumed:
+            while (raw := access.run.recorded(self._sending_key())) is not None:
+                self.announced.append(msgspec.json.decode(raw, type=str))
             self.in_doubt = bool(self.announced)
-        else:  # the journal of a first run is empty
-            self._looked, self._announced = True, []
+
+    @property
+    def recorded_address(self) -> str:
+        """The address at which the task is, or to which the message may have been sent; empty if
+        that is not known."""
+        if self._started is not None:
+            return self._started.address
+        return self.announced[-1] if self.announced else ""
+
+    async def announce(self) -> None:
+        """Records that the message is about to be sent to the address."""
+        if self.announced[-1:] != [self.address]:
+            key = self._sending_key()
+            self.announced.append(self.address)
+            await self._run.record(key, msgspec.json.encode(self.address))
+
+    def _sending_key(self) -> str:
+        number = len(self.announced)
+        return f"{self._sending}#{number}" if number else self._sending
 
     async def begun(self, answer: Awaitable[Begun]) -> Begun:
         """Returns the first answer to the message. It contains the id of the new task, so it is

@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from dragoman.agent.remote_calls import MOST_HOPS, SENDING, SENT, StartedCall, TurnAccess
+from dragoman.agent.remote_calls import MOST_HOPS, SENT, StartedCall, TurnAccess
 from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.events import Stamped
@@ -68,12 +68,8 @@ class RemoteTask:
     in_doubt = False
     """Whether the message may have been sent, by this run or by an earlier one that said so before;
     an earlier one that could repeat it did not have to."""
-    _started: StartedCall | None = None
     _awaited = False
     """Whether the first answer is awaited although our task does not want it any more."""
-    _looked = False
-    """Whether the journal was asked for the task. Nothing else records it during this run."""
-    _announced: list[str] | None = None
 
     def __init__(
         self,
@@ -83,50 +79,19 @@ class RemoteTask:
         options: Mapping[str, Json] | None = None,
     ) -> None:
         """`options` are those of the connection; they are recorded, so they contain no secret."""
-        self._run = access.run
-        self._record, self._sending = f"{SENT}:{record}", f"{SENDING}:{record}"
+        self._run = run = access.run
+        self._record = f"{SENT}:{record}"
         self.address, self._options = address, dict(options) if options else {}
-        self.key = f"{self._run.task_id}.{_mark(record)}"
+        self.key = f"{run.task_id}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
-
-    @property
-    def id(self) -> str:
+        self._started: StartedCall | None = None
+        self.id = ""
         """The id of the task at the other agent; empty until it is known."""
-        if not self._looked:
-            self._looked = True
-            raw = self._run.recorded(self._record)
-            if raw is not None:
-                self._started = msgspec.json.decode(raw, type=StartedCall)
-        return self._started.task_id if self._started is not None else ""
-
-    @property
-    def recorded_address(self) -> str:
-        """The address at which the task is, or to which the message may have been sent; empty if
-        that is not known."""
-        if self.id and self._started is not None:
-            return self._started.address
-        announced = self.announced
-        return announced[-1] if announced else ""
-
-    @property
-    def announced(self) -> list[str]:
-        """The addresses to which this run or an earlier one was about to send the message, the last
-        one at the end. A message that could not be sent to one is announced again for the next."""
-        if self._announced is None:
-            self._announced = []
-            while (raw := self._run.recorded(self._sending_key(len(self._announced)))) is not None:
-                self._announced.append(msgspec.json.decode(raw, type=str))
-        return self._announced
-
-    async def announce(self) -> None:
-        """Records that the message is about to be sent to the address."""
-        if self.announced[-1:] != [self.address]:
-            key = self._sending_key(len(self.announced))
-            self.announced.append(self.address)
-            await self._run.record(key, msgspec.json.encode(self.address))
-
-    def _sending_key(self, number: int) -> str:
-        return f"{self._sending}#{number}" if number else self._sending
+        # The journal of a first run is empty, and nothing else records the task during a run.
+        raw = run.recorded(self._record) if run.resumed else None
+        if raw is not None:
+            self._started = msgspec.json.decode(raw, type=StartedCall)
+            self.id = self._started.task_id
 
     async def started(self, task_id: str, context_id: str = "", *, unwanted: bool = False) -> None:
         """Records the id of the task, once. A task that is not wanted any more is canceled."""
@@ -144,12 +109,14 @@ class RemoteTask:
             self._started = call = StartedCall(
                 self.address, task_id, context_id, self._options, over=True
             )
+            self.id = task_id
         else:
             call = self._start(task_id, context_id, unwanted=False)
         self._run.note(self._record, msgspec.json.encode(call), soon=not over)
 
     def _start(self, task_id: str, context_id: str, *, unwanted: bool) -> StartedCall:
         self._started = call = StartedCall(self.address, task_id, context_id, self._options)
+        self.id = task_id
         run = self._run
         if unwanted or ((run.over or run.cancelled) and not run.leaving):
             # First, because the record may be refused: our task may have ended in the meantime.
