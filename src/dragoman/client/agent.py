@@ -28,6 +28,7 @@ from .files import Files, Source, parts_to_send
 from .limits import ClientLimits
 
 Paths = list[Path]
+_USER = Role.USER
 
 
 class RemoteAgent:
@@ -333,7 +334,7 @@ class RemoteAgent:
         task = about.pop("task", "")
         message = Message(
             message_id=about.pop("message_id", "") or uuid4().hex,
-            role=Role.USER,
+            role=_USER,
             parts=await parts_to_send(what, self.limits.file_size),
             task_id=_id(task) if task else "",
             context_id=about.pop("context_id", ""),

@@ -33,6 +33,8 @@ FINAL = frozenset(state for state, after in NEXT.items() if not after)
 WAITING = frozenset({S.INPUT_REQUIRED, S.AUTH_REQUIRED})
 """The states in which a task waits for its caller."""
 
+_SUBMITTED = S.SUBMITTED
+
 ENDS_STREAM = FINAL | {S.INPUT_REQUIRED}
 """A stream ends after an event that brings the task into one of these states. Auth-required is not
 one of them: credentials may arrive out of band while the caller keeps listening (A2A 1.0 §7.6;
@@ -178,7 +180,7 @@ class Fold:
                     known = self._artifacts[chunk.artifact_id] = _Growing(known)
                 known.grow(chunk)
         elif type(event) is Opened:
-            self.status = Status(S.SUBMITTED, entry.at)
+            self.status = Status(_SUBMITTED, entry.at)
             self._history.append(event.message)
             self._metadata = event.metadata
         elif type(event) is Asked:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from types import SimpleNamespace
 
 from msgspec.structs import replace
@@ -90,10 +89,16 @@ class Runner:
         """Whether the engine stops, and whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self.background = BackgroundWork()
+        self._shared: RunContext | None = None
 
-    @cached_property
+    @property
     def shared(self) -> RunContext:
         """The context that all runs share; created inside the loop that runs them."""
+        if self._shared is None:
+            self._shared = self._new_context()
+        return self._shared
+
+    def _new_context(self) -> RunContext:
         return RunContext(
             # Looked up only once: in Python 3.11 `get_running_loop` is a system call.
             loop=asyncio.get_running_loop(),
@@ -118,7 +123,7 @@ class Runner:
 
     def renew_context(self) -> None:
         """Has runs that start from now on use what has been replaced since the first one."""
-        self.__dict__.pop("shared", None)
+        self._shared = None
 
     def scope_of(self, ctx: Context) -> Scope:
         """Returns the scope of the caller's own tasks of this agent."""
@@ -135,17 +140,13 @@ class Runner:
         """The worker that claims the tasks of this runner."""
         return self.identity.id
 
-    def new_token(self) -> str:
-        """Returns the token of a new claim, which is never reused."""
-        return self.identity.new_token()
-
     def start(self, run: Run) -> None:
         """Starts to run a task that this worker has claimed."""
         self.runs[run.task_id] = run
         driven = perform(run, self._threads)
         if spans.tracer is not None:
             driven = perform_traced(spans.tracer, run, driven)
-        run.task = self.shared.loop.create_task(driven)
+        run.task = run.shared.loop.create_task(driven)
 
     # Resuming an existing task.
 
@@ -242,9 +243,8 @@ class Runner:
         """Stores an input and delivers it to the run, in whichever process that is. `token` is what
         the caller showed now, if its tokens are needed; it is not stored."""
         # Shielded from a caller that disconnects: what is in the store must be delivered.
-        return await asyncio.shield(
-            self.background.spawn(self._add_input(scope, task_id, said, question, token))
-        )
+        adding = self.background.spawn(self._add_input(scope, task_id, said, question, token))
+        return await asyncio.shield(adding)
 
     async def _add_input(
         self,

@@ -33,6 +33,8 @@ from .tail import Place, first_of
 from .task_ids import TaskNames, named, new_id
 from .task_reader import TaskReader
 
+_SUBMITTED = State.SUBMITTED
+
 
 class MessageSender:
     """Executes `SendMessage` and `Resolve` for the engine."""
@@ -214,7 +216,7 @@ class MessageSender:
         """Waits until a run that may reply directly has replied or created its task. A run that
         takes longer than `max_wait` can no longer reply directly."""
         runner = self._runner
-        rests, now = run.when_resting(), runner.shared.loop.time
+        rests, now = run.when_resting(), run.shared.loop.time
         until = now() + runner.settings.max_wait
         # A bell may ring for any change of any process, so the condition is checked again.
         while run.writer.unopened and not rests.done() and now() < until:
@@ -231,7 +233,7 @@ class MessageSender:
     def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
         if self._runner.stopped:  # the agent was removed while this message was on its way
             raise StoreUnavailable("The agent has stopped; try again later.")
-        message = op.message
+        message, identity = op.message, self._runner.identity
         now = self._clock()
         made = new_id()
         task_id = named(op.open_as, self._scope_of(ctx)) if op.open_as else made
@@ -246,12 +248,12 @@ class MessageSender:
             agent=self._runner.name,
             skill=skill.id,
             dialect=ctx.dialect,
-            state=State.SUBMITTED,
+            state=_SUBMITTED,
             last_seq=0,
             created_at=now,
             status_at=now,
-            worker="" if queued else self._runner.worker,
-            token="" if queued else self._runner.new_token(),
+            worker="" if queued else identity.id,
+            token="" if queued else identity.new_token(),
             epoch=0 if queued else 1,
             attempt=0 if queued else 1,
             runnable=queued,

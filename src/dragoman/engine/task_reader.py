@@ -47,7 +47,7 @@ class TaskReader:
         rest = run.when_resting(since or 0)
         if not rest.done():
             waits = self._runner.waits
-            waits[rest] = self._runner.shared.loop.time() + self._max_wait
+            waits[rest] = run.shared.loop.time() + self._max_wait
             try:
                 await rest
             finally:

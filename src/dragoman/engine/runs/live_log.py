@@ -30,9 +30,9 @@ RING = 512
 class LiveLog:
     """The latest committed events of one task, and its readers in this process."""
 
-    ring: deque[Stamped] | tuple[Stamped, ...] = ()
+    ring: deque[Stamped] | tuple[Stamped, ...]
     """The latest committed events, without gaps, up to `committed`."""
-    _readers: dict[asyncio.Future[bool], Tap] | None = None
+    _readers: dict[asyncio.Future[bool], Tap] | None
     """The readers that have seen everything, each under the future that wakes it."""
 
     def __init__(self, shared: RunContext, task_id: str, committed: int) -> None:
@@ -40,6 +40,7 @@ class LiveLog:
         self._task_id = task_id
         self.committed = committed
         """The seq of the last committed event; 0 while the task is being created."""
+        self.ring, self._readers = (), None
 
     def add(self, entries: tuple[Stamped, ...]) -> None:
         """Adds the events of a commit."""

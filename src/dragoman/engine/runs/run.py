@@ -39,35 +39,36 @@ if TYPE_CHECKING:
     from dragoman.workspace import Folder
 
 log = Logger("run")
+_CANCELED, _COMPLETED = StopReason.CANCELED, State.COMPLETED
 
 
 class Run:
-    """A task that runs in this process; implements `agent.run_api.RunApi`. Fields that most runs
-    never change are class attributes, as in `EventWriter`."""
+    """A task that runs in this process; implements `agent.run_api.RunApi`. Few fields have their
+    defaults in the class, as in `EventWriter`."""
 
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None
     """The asyncio task that runs the author's code; None until it starts."""
-    stop_reason: StopReason | None = None
-    on_stop: Callable[[], None] | None = None
+    stop_reason: StopReason | None
+    on_stop: Callable[[], None] | None
     """Stops the code without interrupting what it awaits now, if it must not be interrupted."""
-    replay: Replay | None = None
+    replay: Replay | None
     """Drops the events that an earlier attempt has already sent."""
-    chunks: ChunkBuffer | None = None
-    deadline = 0.0
+    chunks: ChunkBuffer | None
+    deadline: float
     """The loop time at which its working time is over; 0 while it waits for its caller."""
     time_left = 0.0
     """The seconds of working time that were left when it began to wait."""
-    direct_reply: Message | None = None
+    direct_reply: Message | None
     """The direct reply that replaced the task, once the run is closed."""
-    _reply: Message | None = None
-    detached_at = 0
+    _reply: Message | None
+    detached_at: int
     """The seq of the event with which the run last detached."""
-    resumed = False
+    resumed: bool
     """Whether an earlier run has begun the task."""
-    _journal: Journal | None = None
-    _questions: Questions | None = None
-    _stops: RemoteStops | None = None
-    _rest_waiters: tuple[asyncio.Future[None], ...] = ()
+    _journal: Journal | None
+    _questions: Questions | None
+    _stops: RemoteStops | None
+    _rest_waiters: tuple[asyncio.Future[None], ...]
 
     def __init__(
         self, shared: RunContext, row: Row, skill: Skill, opened: Opened, caller: Context
@@ -81,6 +82,9 @@ class Run:
         self.attempt = row.attempt
         self.log = live = LiveLog(shared, row.task_id, row.last_seq)
         self.writer = EventWriter(shared, self, row, live)
+        self.task = self.stop_reason = self.on_stop = self.replay = self.chunks = None
+        self.direct_reply = self._reply = self._journal = self._questions = self._stops = None
+        self.resumed, self.deadline, self.detached_at, self._rest_waiters = False, 0.0, 0, ()
 
     @property
     def journal(self) -> Journal:
@@ -329,9 +333,9 @@ class Run:
             return
         if self._stops is not None and self._stops.postpones_end():
             return
-        if self.stop_reason is StopReason.CANCELED:
+        if self.stop_reason is _CANCELED:
             state, reason = State.CANCELED, ""
-        elif state is not State.COMPLETED:
+        elif state is not _COMPLETED:
             self.stop_calls()
         metadata: dict[str, Json] | None = {"reason": reason, **about} if reason else None
         if metadata and message is not None:

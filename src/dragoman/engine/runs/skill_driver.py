@@ -29,6 +29,8 @@ log = Logger("run")
 
 SYNC_THREADS = 64
 TOO_LONG = "The agent took too long"
+_COMPLETED = State.COMPLETED
+_COROUTINE, _GENERATOR, _PLAIN = Shape.COROUTINE, Shape.GENERATOR, Shape.PLAIN
 
 
 async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
@@ -43,7 +45,7 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         turn = Turn(run, run.skill.id)
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)
-        run.finish(State.COMPLETED)
+        run.finish(_COMPLETED)
     except asyncio.CancelledError as exc:
         if run.stop_reason is None:
             _crashed(run, exc)
@@ -97,17 +99,17 @@ async def _drive(
     run: Run, turn: Turn, arguments: dict[str, Any], threads: ThreadPoolExecutor
 ) -> None:
     function = run.skill.function
-    match run.skill.shape:
-        case Shape.COROUTINE:
-            _result(run, turn, await function(turn, **arguments))
-        case Shape.GENERATOR:
-            await _stream(run, turn, function(turn, **arguments))
-        case Shape.PLAIN:
-            value = await _in_thread(threads, function, _sync(turn), **arguments)
-            _result(run, turn, value)
-        case Shape.PLAIN_GENERATOR:
-            pieces = function(_sync(turn), **arguments)
-            await _stream(run, turn, _from_thread(threads, pieces))
+    shape = run.skill.shape
+    if shape is _COROUTINE:
+        _result(run, turn, await function(turn, **arguments))
+    elif shape is _GENERATOR:
+        await _stream(run, turn, function(turn, **arguments))
+    elif shape is _PLAIN:
+        value = await _in_thread(threads, function, _sync(turn), **arguments)
+        _result(run, turn, value)
+    else:
+        pieces = function(_sync(turn), **arguments)
+        await _stream(run, turn, _from_thread(threads, pieces))
 
 
 def _result(run: Run, turn: Turn, value: object) -> None:
