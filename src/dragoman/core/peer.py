@@ -4,6 +4,7 @@ behalf an operation is requested."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -108,6 +109,18 @@ class Batch(Struct, frozen=True):
 
 Begun = tuple[Batch | None, AsyncGenerator[Batch, None]]
 """The first events of a stream, and the stream of all that follow, which has to be closed."""
+
+
+async def _nothing() -> AsyncGenerator[Batch, None]:
+    return
+    yield
+
+
+NO_MORE = _nothing()
+"""What follows the last events of a stream. All streams share it, because to make a generator and
+to close it costs as much as to read a few events."""
+with suppress(StopAsyncIteration):
+    anext(NO_MORE).__await__().send(None)  # it has ended, so it can be closed any number of times
 
 
 async def begin_stream(steps: AsyncGenerator[Batch, None]) -> Begun:

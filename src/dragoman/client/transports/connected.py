@@ -8,7 +8,7 @@ from typing import Any
 
 from dragoman.core.errors import Unsupported
 from dragoman.core.operations import Operation, R, Streamed
-from dragoman.core.peer import ANYONE, Batch, Context, Peer
+from dragoman.core.peer import ANYONE, Batch, Begun, Context, Peer, begin_stream
 from dragoman.core.session import Signal
 
 from ..credentials import Credentials
@@ -50,5 +50,5 @@ class ConnectedTransport(Transport):
     ) -> Signal:
         raise Unsupported("This connection has no word for this.")
 
-    def _stream(self, op: Streamed, ctx: Context, who: Credentials) -> AsyncGenerator[Batch, None]:
-        return self.stream(op, ctx if ctx is not None else ANYONE)
+    def _begin(self, op: Streamed, ctx: Context, who: Credentials) -> Awaitable[Begun]:
+        return begin_stream(self.stream(op, ctx if ctx is not None else ANYONE))

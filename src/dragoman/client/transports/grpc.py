@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from dragoman.core.errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from dragoman.core.events import Stamped
 from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import Streamed
-from dragoman.core.peer import AGENT, Batch, Context
+from dragoman.core.peer import AGENT, Batch, Begun, Context, begin_stream
 from dragoman.core.session import Call, Frame, Signal, steps
 from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.net.http.addresses import web_url
@@ -121,6 +121,9 @@ class GrpcTransport(Transport):
         except grpc.aio.AioRpcError as exc:
             return first_answer(session.receive(self._failed(exc)))
         return first_answer(session.receive(Frame(body, "", {}, 0)))
+
+    def _begin(self, op: Streamed, ctx: Context, who: Credentials) -> Awaitable[Begun]:
+        return begin_stream(self._stream(op, ctx, who))
 
     async def _stream(
         self, op: Streamed, ctx: Context, who: Credentials

@@ -7,7 +7,7 @@ from typing import Any
 
 from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable
 from dragoman.core.operations import Streamed
-from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.peer import ANYONE, NO_MORE, Batch, Begun, Context
 from dragoman.core.session import (
     Call,
     Fault,
@@ -16,6 +16,7 @@ from dragoman.core.session import (
     Result,
     Session,
     Signal,
+    Steps,
     steps,
 )
 from dragoman.dialects import sse
@@ -147,45 +148,67 @@ class HttpTransport(Transport):
         self._settled = True
         return False
 
-    async def _stream(
-        self, op: Streamed, ctx: Context, who: Credentials
-    ) -> AsyncGenerator[Batch, None]:
-        # One generator for all of it: another one would cost as much as a few events do.
+    async def _begin(self, op: Streamed, ctx: Context, who: Credentials) -> Begun:
         if self.dialect.conversation is not None:
             await self._introduce(who)
         session = self._session(ctx, who)
         frames = self._frames(session, Call(self._new_id(), op, True))
         try:
-            while frames:
-                frame = frames[0]
-                request = self._request(frame, self._all_headers(frame, ctx, who), who)
-                stream = await self._http.begin(request, idle=self.limits.idle)
+            events = await self._open(session, frames, ctx, who)
+        except Unreachable as exc:
+            raise not_reached(exc, self._address) from exc
+        entries, last, error = events.first
+        if last and error is None:  # as most streams do: they cost no generator
+            await events.close()
+            return Batch(entries, True), NO_MORE
+        rest = self._rest(session, events, ctx, who)
+        return await anext(rest, None), rest
+
+    async def _open(
+        self, session: Session, frames: list[Frame], ctx: Context, who: Credentials
+    ) -> _Events:
+        """Sends a request, again if the session asks for that, and reads the first events."""
+        while True:
+            frame = frames[0]
+            request = self._request(frame, self._all_headers(frame, ctx, who), who)
+            stream = await self._http.begin(request, idle=self.limits.idle)
+            try:
+                if self._settled or not self._is_elsewhere(stream.status):
+                    if stream.headers.get("content-type", "").startswith(EVENTS):
+                        events = _Events(stream, sse.SseParser(self.limits.event_size))
+                        events.first = await events.read(session)
+                        return events
+                    events = _Events(stream, None)
+                    events.first = await self._unstreamed(session, stream), True, None
+                    frames = repeated(session)
+                    if not frames:
+                        return events
+            except BaseException:
+                await stream.close()
+                raise
+            await stream.close()
+
+    async def _rest(
+        self, session: Session, events: _Events, ctx: Context, who: Credentials
+    ) -> AsyncGenerator[Batch, None]:
+        """Yields the events of a stream, from those that were read first."""
+        try:
+            while True:
+                entries, last, error = events.first
                 try:
-                    if not self._settled and self._is_elsewhere(stream.status):
-                        continue
-                    if not stream.headers.get("content-type", "").startswith(EVENTS):
-                        entries = await self._unstreamed(session, stream)
-                        frames = repeated(session)
-                        if not frames:
-                            yield Batch(entries, True)
-                        continue
-                    parser = sse.SseParser(self.limits.event_size)
-                    frames, last = [], False
-                    while not (last or frames):
-                        chunk = await anext(stream.chunks, b"")
-                        arrived = parser.feed(chunk) if chunk else parser.close()
-                        entries, last, error = session.receive_events(arrived)
-                        if session.repeats:
-                            frames = repeated(session)
-                        last = last or not (chunk or frames or error)
+                    while True:
                         if entries or last:
                             yield Batch(entries, last)
                         if error is not None:
                             raise error
-                    if last:
-                        return
+                        if last:
+                            return
+                        if events.again:
+                            break
+                        entries, last, error = await events.read(session)
                 finally:
-                    await stream.close()
+                    await events.close()
+                events = await self._open(session, events.again, ctx, who)
         except Unreachable as exc:
             raise not_reached(exc, self._address) from exc
 
@@ -197,6 +220,30 @@ class HttpTransport(Transport):
         if error is not None:
             raise error
         return entries
+
+
+class _Events:
+    """The response to the request of a stream, and its first events."""
+
+    first: Steps
+
+    def __init__(self, stream: HttpStream, parser: sse.SseParser | None) -> None:
+        """`parser` is None for a response that is no stream."""
+        self._chunks, self.close = stream.chunks, stream.close
+        self._parser = parser
+        self.again: list[Frame] = []
+        """The request to repeat in another form, if the session asks for that."""
+
+    async def read(self, session: Session) -> Steps:
+        """Returns the next events, whether the stream ended with them, and the error after them."""
+        parser = self._parser
+        assert parser is not None  # noqa: S101  nothing follows where there is no stream
+        chunk = await anext(self._chunks, b"")
+        arrived = parser.feed(chunk) if chunk else parser.close()
+        entries, last, error = session.receive_events(arrived)
+        if session.repeats:
+            self.again = repeated(session)
+        return entries, last or not (chunk or self.again or error), error
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}

@@ -58,7 +58,6 @@ from dragoman.core.peer import (
     Begun,
     Context,
     batches_of,
-    begin_stream,
 )
 from dragoman.core.questions import answer_value
 from dragoman.core.session import (
@@ -163,7 +162,7 @@ class Transport(ABC):
     async def begin(self, op: Streamed, ctx: Context) -> Begun:
         """Returns the first events of one connection, and the stream of all that follow.
         `Batch.last` is set if the stream came to its end and was not cut off."""
-        return await self._attempt(lambda who: begin_stream(self._stream(op, ctx, who)), ctx.bearer)
+        return await self._attempt(lambda who: self._begin(op, ctx, who), ctx.bearer)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of one connection, as `begin` does."""
@@ -199,8 +198,8 @@ class Transport(ABC):
         """Sends the request that `make` builds for an id, and returns its answer."""
 
     @abstractmethod
-    def _stream(self, op: Streamed, ctx: Context, who: Credentials) -> AsyncGenerator[Batch, None]:
-        """Yields the events of one stream."""
+    def _begin(self, op: Streamed, ctx: Context, who: Credentials) -> Awaitable[Begun]:
+        """Returns the first events of one stream, and the stream of all that follow."""
 
     async def _introduce(self, who: Credentials) -> Signal | None:
         """Introduces us, unless that was done, and returns the answer if there was one."""

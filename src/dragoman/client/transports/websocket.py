@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -27,7 +27,7 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from dragoman.core.operations import Streamed
-from dragoman.core.peer import Batch, Context
+from dragoman.core.peer import Batch, Begun, Context, begin_stream
 from dragoman.core.session import CallerSession, Frame, Signal
 from dragoman.net.http.asgi import AsgiEvent, Receive, Send
 from dragoman.net.websocket.peer import WebSocketPeer
@@ -210,6 +210,9 @@ class WebSocketTransport(Transport):
         finally:
             channel.calls -= 1
             await self._release(channel)
+
+    def _begin(self, op: Streamed, ctx: Context, who: Credentials) -> Awaitable[Begun]:
+        return begin_stream(self._stream(op, ctx, who))
 
     async def _stream(
         self, op: Streamed, ctx: Context, who: Credentials
