@@ -45,7 +45,7 @@ T = TypeVar("T")
 class Way(Protocol):
     """A transport to an agent."""
 
-    async def begin(self, op: Streamed, ctx: Context) -> Begun:
+    def begin(self, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of one connection, and the stream of all that follow."""
 
 

@@ -21,11 +21,14 @@ class AnswerTimeout:
         self._waits: dict[asyncio.Task[Any], float] = {}
         """The tasks that wait, and the monotonic time at which each is late."""
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, now: float) -> asyncio.Task[Any]:
         """Has the task that runs canceled if it does not call `end` in time. Returns the task.
         `now` is the monotonic time."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:  # looked up only once: in Python 3.11 that is a system call
+            loop = self._loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         assert task is not None  # noqa: S101  it is the one that runs
         self._waits[task] = now + self.seconds

@@ -383,7 +383,7 @@ class RemoteUpstream(Upstream):
 def conversation_of(name: str, caller: Context, context_id: str) -> str:
     """Returns what names a conversation of one caller at the agent that has this name here."""
     whose = f"{name}\0{caller.tenant}\0{caller.principal}\0{context_id}"
-    return hashlib.sha256(whose.encode()).hexdigest()
+    return hashlib.blake2b(whose.encode(), digest_size=32).hexdigest()
 
 
 def parsed(address: str) -> tuple[str, str]:

@@ -30,16 +30,17 @@ def plain_events(
         if type(entry) is not Stamped or entry.task_id != task_id:
             return None
         seq, event = entry.seq, entry.event
-        if seq and seq <= before:
+        if seq <= before and seq:
             return None
-        before, kind = seq, type(event)
-        if kind is ArtifactChunk or kind is Noted:
-            continue
+        before = seq
         if type(event) is StateChanged:
             state = event.state
             if state in WAITING or (entry is not last and state in FINAL):
                 return None
-        elif type(event) is not Snapshot or taken or entry is not first or tells_more(event.task):
+        elif type(event) is Snapshot:
+            if entry is not first or taken or tells_more(event.task):
+                return None
+        elif type(event) is not ArtifactChunk and type(event) is not Noted:
             return None
     return entries if before or ends_in(last) else None  # type: ignore[return-value]  # checked
 

@@ -195,8 +195,11 @@ class Relay(EventMirror):
                 entries, task_id, plain = batch.entries, self._remote.id, None
                 if self._state is None and entries:
                     plain = plain_events(entries, self._taken, task_id)
-                if entries and not task_id:
-                    self._found(entries, over=ends_in(entries[-1]) if plain else is_whole(entries))
+                if plain and not task_id:
+                    first, over = plain[0], ends_in(plain[-1])
+                    self._remote.found(first.task_id, first.context_id, over=over)
+                elif entries and not task_id:
+                    self._found(entries)
                 if plain:
                     await self._mirror_plain(plain, peer)
                     if self._over:
@@ -218,11 +221,12 @@ class Relay(EventMirror):
             await self._mirror(new, peer)
         return self._over
 
-    def _found(self, entries: Sequence[Entry], *, over: bool) -> None:
+    def _found(self, entries: Sequence[Entry]) -> None:
         """Records the remote task. One that is over already, and has asked nothing, is mirrored in
         one write, which this record is part of."""
         for first in entries:
             if isinstance(first, events.Stamped):
+                over = is_whole(entries)
                 self._remote.found(first.task_id, first.context_id, over=over)
                 return
 

@@ -159,10 +159,10 @@ class Transport(ABC):
         """Returns when the other side answers. Raises `Unsupported` if the dialect has no ping."""
         await self._attempt(lambda who: self._answer(Ping, ANYONE, who))
 
-    async def begin(self, op: Streamed, ctx: Context) -> Begun:
+    def begin(self, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of one connection, and the stream of all that follow.
         `Batch.last` is set if the stream came to its end and was not cut off."""
-        return await self._attempt(lambda who: self._begin(op, ctx, who), ctx.bearer)
+        return self._attempt(lambda who: self._begin(op, ctx, who), ctx.bearer)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of one connection, as `begin` does."""
