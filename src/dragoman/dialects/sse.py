@@ -53,7 +53,7 @@ class SseParser:
         events: list[Frame] = []
         # As numbers, because bytes in bytes are first taken for a number, which raises an error.
         if not (self._line_size or self._data or self._name or _CR in chunk or _NUL in chunk):
-            chunk = self._take_usual(chunk, events)
+            events, chunk = self._take_usual(chunk)
             if not chunk:
                 return events
         if chunk.endswith(b"\r"):
@@ -71,22 +71,23 @@ class SseParser:
             self._grow(rest)
         return events
 
-    def _take_usual(self, chunk: bytes, events: list[Frame]) -> bytes:
+    def _take_usual(self, chunk: bytes) -> tuple[list[Frame], bytes]:
         """Takes the events at the beginning of these bytes that look as nearly all do: line by
-        line they would cost more than their JSON. Returns the rest."""
-        mark, most = self._mark, self._max_size - 6  # the name of the field counts, as elsewhere
-        is_small, rest = len(chunk) <= most, b""
-        for id, data, rest in _USUAL.findall(chunk):
-            if rest:
-                break
-            if not is_small and len(data) > most:
-                raise self._too_large()
-            if id:
-                mark = id.decode(errors="replace")
-            events.append(Frame(data, "", _NO_HEADERS, 200, mark))
+        line they would cost more than their JSON. Returns them, and the rest."""
+        found, rest = _USUAL.findall(chunk), b""
+        if found and found[-1][2]:
+            rest = found.pop()[2]
+        most = self._max_size - 6  # the name of the field counts, as elsewhere
+        if len(chunk) > most and any(len(data) > most for _, data, _ in found):
+            raise self._too_large()
+        mark = self._mark
+        events = [
+            Frame(data, "", _NO_HEADERS, 200, mark := id.decode("utf-8", "replace") if id else mark)
+            for id, data, _ in found
+        ]
         if events:
             self._mark, self._first_line = mark, False
-        return rest
+        return events, rest
 
     def close(self) -> list[Frame]:
         """Returns the event that was still open when the stream ended, if there is one."""
