@@ -10,7 +10,7 @@ from dragoman.agent.answers import Canceled
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import PeerMisbehaved
-from dragoman.core.events import ArtifactChunk, Snapshot, StateChanged
+from dragoman.core.events import ArtifactChunk, Noted, Snapshot, Stamped, StateChanged
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Message, State
@@ -19,6 +19,7 @@ from dragoman.core.questions import question_in
 from dragoman.core.stream_state import Entry
 
 from .answers import Answers
+from .first_events import MOST_TAKEN, ends_in, tells_more
 from .questions import ask_caller
 from .relayed_task import RelayedTask
 from .upstream import Upstream
@@ -41,29 +42,54 @@ class EventMirror:
         self._ctx = ANYONE
         """The context of calls to the remote agent."""
         self._answers: Answers | None = None
-        self._taken: list[events.Stamped] = []
+        self._taken: list[Stamped] = []
         """The events that were mirrored as they are."""
         self._started = self._has_artifacts = False
         self._over = False
         """Whether the remote task has ended, and our own with it."""
 
-    async def _mirror_plain(self, entries: Sequence[events.Stamped], peer: Peer) -> None:
-        """Mirrors events of a task as they are (`plain_events`)."""
-        run = self._access.run
-        if not self._started:
-            self._started = True
-            await self._upstream.started(entries[0].task_id, entries[0].context_id)
+    async def _mirror_plain(self, entries: Sequence[Entry], peer: Peer) -> Sequence[Entry]:
+        """Mirrors events that can each be mirrored as it is, and returns the rest: from the first
+        question, message, repetition or event of another task on. Events without numbers are all
+        in the rest, unless they are the whole task."""
+        run, taken, last = self._access.run, self._taken, entries[-1]
+        start, ends = len(taken), ends_in(last)
+        before, task_id = taken[-1].seq if taken else 0, self._remote.id
+        if start + len(entries) > MOST_TAKEN or not (ends or _has_number(last)):
+            return entries
         for entry in entries:
-            event = entry.event
+            if type(entry) is not Stamped or (entry.seq <= before and entry.seq):
+                break
+            if entry.task_id != task_id:
+                if task_id:
+                    break
+                task_id = entry.task_id
+                self._remote.found(task_id, entry.context_id, over=ends)
+            if not self._started:
+                self._started = True
+                await self._upstream.started(task_id, entry.context_id)
+            before, event = entry.seq, entry.event
             if type(event) is StateChanged:
                 if event.state in FINAL:
+                    if entry is not last:
+                        break
                     await self._ended(event)
+                elif event.state in WAITING:
+                    break
                 elif event.message is not None or event.metadata:
                     await self._state_changed(entry, peer)
-            elif type(event) is not Snapshot:
-                if type(event) is ArtifactChunk:
-                    self._has_artifacts = True
+            elif type(event) is ArtifactChunk:
+                self._has_artifacts = True
                 run.emit(event)
+            elif type(event) is Snapshot:
+                if taken or tells_more(event.task):
+                    break
+            elif type(event) is Noted:
+                run.emit(event)
+            else:
+                break
+            taken.append(entry)
+        return entries[len(taken) - start :]
 
     async def _mirror(self, entry: Entry, peer: Peer) -> None:
         if isinstance(entry, Message):
@@ -87,10 +113,10 @@ class EventMirror:
         run.emit(event)
         await run.throttle()
 
-    async def _opened(self, entry: events.Stamped, peer: Peer) -> None:
+    async def _opened(self, entry: Stamped, peer: Peer) -> None:
         """Does nothing: the local task has been created as well."""
 
-    async def _snapshot(self, entry: events.Stamped, peer: Peer) -> None:
+    async def _snapshot(self, entry: Stamped, peer: Peer) -> None:
         """Mirrors a snapshot that differs from what the events of the remote task led to."""
         event = entry.event
         assert isinstance(event, Snapshot)  # noqa: S101  by the table
@@ -104,7 +130,7 @@ class EventMirror:
             peer,
         )
 
-    async def _state_changed(self, entry: events.Stamped, peer: Peer) -> None:
+    async def _state_changed(self, entry: Stamped, peer: Peer) -> None:
         event = entry.event
         assert isinstance(event, StateChanged)  # noqa: S101  by the table
         if event.state in FINAL:
@@ -156,23 +182,23 @@ class EventMirror:
     def _copied(self, entry: Entry) -> bool:
         """Mirrors an event that is the same in our task, and returns whether this was one: a piece
         of an artifact, or a note."""
-        if not isinstance(entry, events.Stamped) or not self._started:
+        if not isinstance(entry, Stamped) or not self._started:
             return False
         event = entry.event
         is_chunk = isinstance(event, ArtifactChunk)
-        if not (is_chunk or isinstance(event, events.Noted)) or entry.task_id != self._remote.id:
+        if not (is_chunk or isinstance(event, Noted)) or entry.task_id != self._remote.id:
             return False
         self._has_artifacts |= is_chunk
         self._access.run.emit(event)
         return True
 
-    async def _made(self, entry: events.Stamped, peer: Peer) -> None:
+    async def _made(self, entry: Stamped, peer: Peer) -> None:
         if self._copied(entry):
             await self._access.run.throttle()
 
     # The questions of the remote task.
 
-    async def _asked(self, entry: events.Stamped, peer: Peer) -> None:
+    async def _asked(self, entry: Stamped, peer: Peer) -> None:
         event = entry.event
         assert isinstance(event, events.Asked)  # noqa: S101  by the table
         question = event.question
@@ -185,7 +211,7 @@ class EventMirror:
         await answers.deliver(question, entry.task_id, peer, self._ctx)
 
     async def _waits(
-        self, entry: events.Stamped, state: State, message: Message | None, peer: Peer
+        self, entry: Stamped, state: State, message: Message | None, peer: Peer
     ) -> None:
         """Mirrors a question in the form of A2A: a state, with our data part if there is one."""
         found = question_in(message, state)
@@ -199,13 +225,15 @@ class EventMirror:
         await self._asked(replace(entry, event=asked), peer)
 
 
-_MIRROR: dict[
-    type[events.AnyEvent], Callable[[EventMirror, events.Stamped, Peer], Awaitable[None]]
-] = {
+def _has_number(entry: Entry) -> bool:
+    return type(entry) is Stamped and entry.seq > 0
+
+
+_MIRROR: dict[type[events.AnyEvent], Callable[[EventMirror, Stamped, Peer], Awaitable[None]]] = {
     events.Opened: EventMirror._opened,
     Snapshot: EventMirror._snapshot,
     StateChanged: EventMirror._state_changed,
     ArtifactChunk: EventMirror._made,
-    events.Noted: EventMirror._made,
+    Noted: EventMirror._made,
     events.Asked: EventMirror._asked,
 }

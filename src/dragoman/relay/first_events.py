@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dragoman.core.events import ArtifactChunk, Asked, Noted, Snapshot, Stamped, StateChanged
+from dragoman.core.events import Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Role, State, Task
 from dragoman.core.stream_state import MOST_LATER, Entry
@@ -13,36 +13,6 @@ _SUBMITTED, _AGENT = State.SUBMITTED, Role.AGENT
 MOST_TAKEN = MOST_LATER
 """The events that are mirrored without the state of the stream. It is made of them if it is needed
 after all."""
-
-
-def plain_events(
-    entries: Sequence[Entry], taken: Sequence[Stamped], task_id: str
-) -> Sequence[Stamped] | None:
-    """Returns these events if they follow those that were taken, are of this task if its id is
-    known, and can each be mirrored as it is: no question, no message, no other task and no
-    repetition. They have numbers, or are the whole task. Returns None for all others."""
-    if len(taken) + len(entries) > MOST_TAKEN:
-        return None
-    first, last, before = entries[0], entries[-1], taken[-1].seq if taken else 0
-    if not task_id and type(first) is Stamped:
-        task_id = first.task_id
-    for entry in entries:
-        if type(entry) is not Stamped or entry.task_id != task_id:
-            return None
-        seq, event = entry.seq, entry.event
-        if seq <= before and seq:
-            return None
-        before = seq
-        if type(event) is StateChanged:
-            state = event.state
-            if state in WAITING or (entry is not last and state in FINAL):
-                return None
-        elif type(event) is Snapshot:
-            if entry is not first or taken or tells_more(event.task):
-                return None
-        elif type(event) is not ArtifactChunk and type(event) is not Noted:
-            return None
-    return entries if before or ends_in(last) else None  # type: ignore[return-value]  # checked
 
 
 def is_whole(entries: Sequence[Entry]) -> bool:

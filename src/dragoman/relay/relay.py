@@ -41,7 +41,7 @@ from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .event_mirror import EventMirror
-from .first_events import ends_in, is_whole, plain_events, tells_more
+from .first_events import is_whole, tells_more
 from .upstream import Upstream
 
 log = Logger("relay")
@@ -192,28 +192,21 @@ class Relay(EventMirror):
         batch, steps = await begun
         try:
             while batch is not None:
-                entries, task_id, plain = batch.entries, self._remote.id, None
-                if self._state is None and entries:
-                    plain = plain_events(entries, self._taken, task_id)
-                if plain and not task_id:
-                    first, over = plain[0], ends_in(plain[-1])
-                    self._remote.found(first.task_id, first.context_id, over=over)
-                elif entries and not task_id:
-                    self._found(entries)
-                if plain:
-                    await self._mirror_plain(plain, peer)
+                entries = batch.entries
+                if entries and self._state is None:
+                    entries = await self._mirror_plain(entries, peer)
                     if self._over:
                         return True
-                    self._taken += plain
                     await run.throttle()
-                else:
-                    for new in self._new(entries) if entries else ():
-                        if self._copied(new):
-                            await run.throttle()
-                            continue
-                        await self._mirror(new, peer)
-                        if self._over:
-                            return True
+                if entries and not self._remote.id:
+                    self._found(entries)
+                for new in self._new(entries) if entries else ():
+                    if self._copied(new):
+                        await run.throttle()
+                        continue
+                    await self._mirror(new, peer)
+                    if self._over:
+                        return True
                 batch = await anext(steps, None)
         finally:
             await steps.aclose()
