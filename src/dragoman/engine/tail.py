@@ -125,9 +125,9 @@ async def follow(
                     entries = [Stamped(task_id, row.context_id, row.last_seq, at, stands)]
                 over = complete and (row.final or (told and _ends(row.resting, row.state)))
             else:
-                over = (
-                    run is not None and bool(entries) and _ends(run.resting, run.writer.fold.state)
-                )
+                over = False
+                if run is not None and entries:
+                    over = _ends(run.resting, run.writer.fold.status.state)
             if entries or over:
                 after = entries[-1].seq if entries else after
                 quiet, told = 0.0, True

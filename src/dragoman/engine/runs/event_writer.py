@@ -80,7 +80,7 @@ class EventWriter:
     nothing else so far."""
     question: OpenQuestion
     """The open question of the task."""
-    heard = 0
+    heard: int
     """The number of the caller's inputs that are in the log or queued for it."""
     reset_attempts = False
     """Whether an answer was received, so that attempts count from one again."""
@@ -101,7 +101,7 @@ class EventWriter:
     _in_flight: Write | Draft | None
     _recovering: bool
     """Whether a write was refused because of its content; nothing is written until `resume`."""
-    _claim: Claim | None = None
+    _claim: Claim | None
     _queue_waiters: tuple[asyncio.Future[None], ...]
     """Futures that complete when the queued events are committed."""
     _flight_waiters: tuple[asyncio.Future[None], ...]
@@ -117,8 +117,8 @@ class EventWriter:
         self.closed = self.unopened = self.has_webhooks = False
         self._recovering = self._scheduled = False
         self.error = self.final_task = self.idempotency = self.hook = self._in_flight = None
-        self.question = NO_QUESTION
-        self.size = self._weight = self._retries = 0
+        self._claim, self.question = None, NO_QUESTION
+        self.heard = self.size = self._weight = self._retries = 0
         self.records = self._queue_waiters = self._flight_waiters = ()
 
     @property
@@ -215,7 +215,7 @@ class EventWriter:
             return
         question = self.question
         write = Write(
-            claim=self.claim,
+            claim=self._claim or self.claim,
             base=committed,
             entries=entries,
             state=status.state,
@@ -296,7 +296,7 @@ class EventWriter:
                 self.flush()
             else:
                 owner.on_committed()
-        working = not self.closed and self.fold.status.state is State.WORKING
+        working = not self.closed and self.fold.status.state is WORKING.state
         self.log.notify(working=working)
 
     def _refused(self, write: Write | Draft, error: Exception) -> None:

@@ -129,11 +129,11 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
         else ChunkBuffer(run.put, turn.next_artifact)
     )
     run.chunks = chunks
-    writer = run.writer
+    writer, pause = run.writer, chunks.pause
     try:
         while True:
             try:
-                item = await _peek(pieces.__anext__(), chunks.pause)
+                item = await _peek(pieces.__anext__(), pause)
             except StopAsyncIteration:
                 break
             chunks.add(parts_of(item))
