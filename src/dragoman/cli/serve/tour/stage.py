@@ -42,9 +42,10 @@ class Stage:
         self.agent_dialects = [*dialects, LINKED, ROOMED]
         self.hub = ChatHub(ROOMED.name)
         self.secret = secrets.token_hex(16)
-        self.ports = Ports(free_port(port), free_port(port + 1 if port else 0))
+        self._held: list[socket.socket] = []
+        self.ports = Ports(self._port(port), self._port(port + 1 if port else 0))
         grpc = any(each.dialect.wire == "grpc" for each in dialects)
-        behind = Ports(free_port(0), free_port(0))
+        behind = Ports(self._port(0), self._port(0))
         files = {}
         for each in self.agent_dialects:
             # Each has a file of its own, so that they are separate agents with separate tasks.
@@ -53,7 +54,7 @@ class Stage:
             files[each.name] = file.name
         settings = folder / "gateway.toml"
         names = [phone_name(each) for each in self.agent_dialects]
-        self.phones = Phones({name: free_port(0) for name in names})
+        self.phones = Phones({name: self._port(0) for name in names})
         sections = [each.section(behind) for each in dialects]
         linked_at = f"{self.ports.url}{AGENTS}/{LINKED.name}"
         sections.append(f'[agents.{phone_name(LINKED)}]\nurl = "{linked_at}"\n')
@@ -91,6 +92,27 @@ class Stage:
         )
         self._processes = (self.agents, self.gateway, self.linked, self.roomed)
 
+    def _port(self, wanted: int) -> int:
+        """Returns the wanted port, or any free one. It is held until the end by a socket that does
+        not listen: a process that asks for this very port can listen there, but the system gives it
+        to nobody that asks for any."""
+        for port in (wanted, 0):
+            held = socket.socket()
+            if os.name == "posix":  # elsewhere two sockets cannot share a port like this
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                held.bind(("127.0.0.1", port))
+                found = int(held.getsockname()[1])
+            except OSError:
+                held.close()
+                continue
+            if os.name == "posix":
+                self._held.append(held)
+            else:
+                held.close()
+            return found
+        raise ConfigError("No free port was found on 127.0.0.1.")
+
     async def start(self) -> None:
         """Starts the agents, then the gateway, which reads their cards at once, and then together
         the agent that dials in and the one that joins a room."""
@@ -104,6 +126,8 @@ class Stage:
         """Stops all of them, as Ctrl-C would."""
         for each in reversed(self._processes):
             each.stop()
+        for held in self._held:
+            held.close()
 
     async def wait(self) -> None:
         """Returns when one of them has ended by itself."""
@@ -223,14 +247,3 @@ class ChildProcess:
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return "\n".join(f"  {line[:300]}" for line in lines[-5:])
-
-
-def free_port(wanted: int) -> int:
-    """Returns the wanted port, or any free one."""
-    for port in (wanted, 0):
-        try:
-            with socket.create_server(("127.0.0.1", port)) as sock:
-                return int(sock.getsockname()[1])
-        except OSError:
-            continue
-    raise ConfigError("No free port was found on 127.0.0.1.")
