@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import codeop
+import importlib
 import inspect
 import io
 import json
@@ -66,6 +67,7 @@ async def perform(block: Block, space: dict[str, Any], folder: Path) -> None:
     """Runs a block; one that begins with `# test_name.py` is a file for pytest."""
     if block.file:
         (folder / block.file).write_text(block.text, "utf-8")
+        importlib.invalidate_caches()  # else an import may not see a file that is this young
     if block.file.startswith("test_"):
         options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
         tests = [sys.executable, "-m", "pytest", *options, block.file]
@@ -95,6 +97,8 @@ async def test_every_python_block_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     space: dict[str, Any] = {"__name__": "__docs__"}
+    for block in blocks(page, "python"):  # another test may have loaded a file of the same name
+        monkeypatch.delitem(sys.modules, Path(block.file).stem, raising=False)
     known = set(sys.modules)
     try:
         for block in blocks(page, "python"):
