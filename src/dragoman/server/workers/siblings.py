@@ -18,6 +18,8 @@ from .worker_process import WorkerProcess
 
 PATIENCE = 2.0
 """The seconds that another worker may take. Without its figures the answer is incomplete."""
+TAKING = 30.0
+"""The seconds after which a worker that does not say whether it takes a request is left out."""
 LARGEST = 16 * 1024 * 1024
 SUFFIX = ".figures"
 PASS, HAS = "pass", b"1"
@@ -63,14 +65,12 @@ class Siblings(Service):
         """Has another worker answer a request, if one of them has what the key names."""
         for path in self._others():
             try:
-                async with asyncio.timeout(PATIENCE):
-                    reader, writer = await asyncio.open_unix_connection(path)
-                    writer.write(f"{PASS} {kind} {quote(key, safe='')}\n".encode())
-                    has = await reader.read(1) == HAS
-            except (OSError, TimeoutError):
+                reader, writer = await asyncio.open_unix_connection(path)
+            except OSError:  # it has ended
                 continue
             try:
-                if has:
+                writer.write(f"{PASS} {kind} {quote(key, safe='')}\n".encode())
+                if await _takes(reader):
                     await pass_on(reader, writer, scope, receive, send)
                     return True
             finally:
@@ -78,14 +78,16 @@ class Siblings(Service):
         return False
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            kind = (await reader.readuntil(b"\n")).decode().rstrip("\n")
-            if kind in self.own:
-                writer.write(await self.own[kind]())
-                await writer.drain()
-            elif kind.startswith(f"{PASS} "):
-                await self._take(kind.split(" "), reader, writer)
-        writer.close()
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                kind = (await reader.readuntil(b"\n")).decode().rstrip("\n")
+                if kind in self.own:
+                    writer.write(await self.own[kind]())
+                    await writer.drain()
+                elif kind.startswith(f"{PASS} "):
+                    await self._take(kind.split(" "), reader, writer)
+        finally:  # even if the handler of a request fails: its caller waits at the other end
+            writer.close()
 
     async def _take(
         self, words: list[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -96,6 +98,16 @@ class Siblings(Service):
         if known is not None and known[0](unquote(key)):
             writer.write(HAS)
             await answer_passed(reader, writer, known[1])
+
+
+async def _takes(reader: asyncio.StreamReader) -> bool:
+    """Returns whether the worker at the other end takes a request. One that is busy gets time: what
+    the request needs would otherwise seem not to exist."""
+    try:
+        async with asyncio.timeout(TAKING):
+            return await reader.read(1) == HAS
+    except (OSError, TimeoutError):
+        return False
 
 
 async def _asked(path: Path, kind: str) -> bytes:
