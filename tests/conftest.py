@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpcore2
@@ -117,3 +119,18 @@ def _no_garbage() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _own_imports() -> Iterator[None]:
+    """A test that loads the file of an agent makes the folder of the file importable, as `dragoman
+    serve` does. The next test finds neither the folder nor the module, else it could import
+    `desk.py` of another test, or `dragoman/mcp` in place of the package `mcp`."""
+    before = [*sys.path]
+    yield
+    if folders := {*sys.path}.difference(before):
+        sys.path[:] = before
+        for name, module in [*sys.modules.items()]:
+            file = Path(getattr(module, "__file__", None) or "")
+            if file.stem == name and str(file.parent) in folders:
+                del sys.modules[name]

@@ -97,8 +97,6 @@ async def test_every_python_block_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     space: dict[str, Any] = {"__name__": "__docs__"}
-    for block in blocks(page, "python"):  # another test may have loaded a file of the same name
-        monkeypatch.delitem(sys.modules, Path(block.file).stem, raising=False)
     known = set(sys.modules)
     try:
         for block in blocks(page, "python"):
