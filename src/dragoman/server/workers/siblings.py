@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -65,29 +65,26 @@ class Siblings(Service):
         """Has another worker answer a request, if one of them has what the key names."""
         for path in self._others():
             try:
-                reader, writer = await asyncio.open_unix_connection(path)
-            except OSError:  # it has ended
+                async with asyncio.timeout(PATIENCE):
+                    reader, writer = await asyncio.open_unix_connection(path)
+            except (OSError, TimeoutError):  # it has ended: the system connects to a busy one
                 continue
-            try:
+            with closing(writer):
                 writer.write(f"{PASS} {kind} {quote(key, safe='')}\n".encode())
                 if await _takes(reader):
                     await pass_on(reader, writer, scope, receive, send)
                     return True
-            finally:
-                writer.close()
         return False
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                kind = (await reader.readuntil(b"\n")).decode().rstrip("\n")
-                if kind in self.own:
-                    writer.write(await self.own[kind]())
-                    await writer.drain()
-                elif kind.startswith(f"{PASS} "):
-                    await self._take(kind.split(" "), reader, writer)
-        finally:  # even if the handler of a request fails: its caller waits at the other end
-            writer.close()
+        # Closed even if the handler of a request fails: its caller waits at the other end.
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
+            kind = (await reader.readuntil(b"\n")).decode().rstrip("\n")
+            if kind in self.own:
+                writer.write(await self.own[kind]())
+                await writer.drain()
+            elif kind.startswith(f"{PASS} "):
+                await self._take(kind.split(" "), reader, writer)
 
     async def _take(
         self, words: list[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -114,11 +111,9 @@ async def _asked(path: Path, kind: str) -> bytes:
     try:
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_unix_connection(path)
-            try:
+            with closing(writer):
                 writer.write(f"{kind}\n".encode())
                 return await _whole(reader)
-            finally:
-                writer.close()
     except (OSError, TimeoutError):
         return b""
 
