@@ -95,18 +95,11 @@ async def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    sys.path.insert(0, str(tmp_path))  # until the end of this test, see conftest.py
     space: dict[str, Any] = {"__name__": "__docs__"}
-    known = set(sys.modules)
-    try:
-        for block in blocks(page, "python"):
-            if block.run:
-                await perform(block, space, tmp_path)
-    finally:
-        for module in set(sys.modules) - known:  # another page may have a file of the same name
-            where = getattr(sys.modules[module], "__file__", None)
-            if where is not None and Path(where).is_relative_to(tmp_path):
-                del sys.modules[module]
+    for block in blocks(page, "python"):
+        if block.run:
+            await perform(block, space, tmp_path)
 
 
 def test_every_block_can_be_pasted_into_python_m_asyncio() -> None:
