@@ -48,7 +48,7 @@ def outside(tmp_path: Path) -> Path:
 @pytest.fixture
 def root(tmp_path: Path, outside: Path) -> Path:
     """The workspace, with a few things in it."""
-    folder = tmp_path / "root"
+    folder = tmp_path / "space"
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / "inside.txt").write_text("inside")
     (folder / "sub" / "inside.txt").write_text("inside")

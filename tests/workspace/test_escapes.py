@@ -14,18 +14,21 @@ from dragoman.core.errors import TooLarge, WorkspaceViolation
 from dragoman.workspace import Folder
 from workspace.conftest import SECRET, state_of
 
+PROC_ROOT = "/proc/self/root"
+"""Linux shows the root of the file system here, whatever it is."""
+
 # `OUT` is the absolute path of the folder beside the workspace, `ROOT` that of the workspace.
 REFUSED = [
     # Up.
     *("..", "../", "../outside/secret.txt", "../../outside/secret.txt", "sub/../../outside"),
     *("sub/../inside.txt", "./../outside/secret.txt", ".//..//outside/secret.txt", "sub/.."),
     *("a/b/c/../../../../outside/secret.txt", "..//outside/secret.txt", "nothing/../../outside"),
-    *("inside.txt/../../outside/secret.txt", "sub/deep/../../..", "../root/inside.txt"),
+    *("inside.txt/../../outside/secret.txt", "sub/deep/../../..", "../space/inside.txt"),
     # Absolute.
     *("/", "//", "///etc/passwd", "/etc/passwd", "/etc/shadow", "OUT/secret.txt", "OUT", "ROOT"),
     *("ROOT/inside.txt", "ROOT/../outside/secret.txt", "//OUT/secret.txt", "/./etc/passwd"),
     # /proc and friends.
-    *("/proc/self/root/etc/passwd", "/proc/self/cwd", "/proc/self/environ", "/proc/1/root"),
+    *(f"{PROC_ROOT}/etc/passwd", "/proc/self/cwd", "/proc/self/environ", "/proc/1/root"),
     *("/proc/self/fd/0", "/dev/fd/0", "/dev/stdin", "/dev/null", "/sys/kernel", "/proc/self/exe"),
     # What other systems take for a way out.
     *("..\\outside\\secret.txt", "sub\\..\\..\\outside", "C:\\Windows\\win.ini", "C:/x", "c:x"),
@@ -40,7 +43,7 @@ MADE = sorted(
     f"{start}{'../' * ups}{middle}{target}"
     for start in (".//", "sub/", "sub/deep/", "nothing/", "inside.txt/")
     for ups in (1, 2, 4, 40)
-    for middle in ("", "./", "root/../")
+    for middle in ("", "./", "space/../")
     for target in ("outside/secret.txt", "etc/passwd", "new.txt")
 )
 """Ways up, put together."""
@@ -51,7 +54,7 @@ LINKS = {
     "up": "..",
     "up-file": "../outside/secret.txt",
     "to-root": "/",
-    "to-proc": "/proc/self/root",
+    "to-proc": PROC_ROOT,
     "to-cwd": "/proc/self/cwd",
     "to-fd": "/proc/self/fd",
     "to-null": "/dev/null",
@@ -76,7 +79,7 @@ PLAIN = [
     *("~", "~/x", "~root/.ssh/id_rsa", "$HOME/x", "%2e%2e/%2e%2e/etc/passwd", "%2e%2e%2fetc"),
     *("...", ".../x", "..../....//etc", "‥/outside", "．．/outside/secret.txt", "‥∕outside"),
     *("..%00/x", "..;/outside", "。。/x", "file:///etc/passwd", "http://x/../y".replace("..", "")),
-    *("proc/self/root/etc/passwd", "etc/passwd", "..\u200b/outside", "\u202e..", " ..", ".. "),
+    *(f"{PROC_ROOT[1:]}/etc/passwd", "etc/passwd", "..\u200b/outside", "\u202e..", " ..", ".. "),
     *("-rf", "con", "nul", "aux.txt", "inside.txt:stream", "%c0%ae%c0%ae/etc", "a" * 300),
 ]
 

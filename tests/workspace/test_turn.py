@@ -70,7 +70,7 @@ async def test_without_one_there_is_none() -> None:
 
 async def test_a_way_out_fails_the_task_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
-    async with Client(reader(tmp_path / "root")) as client:
+    async with Client(reader(tmp_path / "space")) as client:
         for path in ("../secret.txt", "../../secret.txt", str(tmp_path / "secret.txt")):
             task = await client.send(path, skill="read")
             assert task.state is State.FAILED
