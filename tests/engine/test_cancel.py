@@ -11,6 +11,7 @@ import pytest
 
 from dragoman import Agent, State, SyncTurn, Turn
 from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
+from dragoman.engine.runs.journal import has_begun
 from dragoman.testing import Client
 from engine.harness import (
     EngineHarness,
@@ -519,3 +520,18 @@ async def test_canceled_by_the_time_it_is_known(harness: EngineHarness) -> None:
         assert await client.get(task.id) == done
         assert (await client.list(state=State.CANCELED)).total == 1
         assert (await in_state(client, task.id, State.CANCELED)) == done
+
+
+async def test_code_that_was_canceled_before_its_first_step_has_not_begun() -> None:
+    """So a cancel of its run looks for the remote tasks of earlier runs itself."""
+
+    async def code() -> None:
+        await asyncio.Event().wait()
+
+    assert not has_begun(None)
+    canceled, begun = asyncio.create_task(code()), asyncio.create_task(code())
+    assert not has_begun(canceled)
+    canceled.cancel()
+    await asyncio.wait((canceled,))
+    assert has_begun(begun)
+    begun.cancel()

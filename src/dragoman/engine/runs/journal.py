@@ -4,6 +4,9 @@ them."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import Any
 
 from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
 from dragoman.agent.run_api import RunApi
@@ -54,7 +57,7 @@ class Journal:
 
     async def stop_calls(self, outside: Outside, abandoned: RunApi | None = None) -> None:
         """Cancels the remote tasks that may still be running for this task. `abandoned` is the run
-        if its code is not here: it may have opened one that it could not record."""
+        if its code has not begun: it may have opened one that it could not record."""
         writer = self._writer
         try:
             if not self.loaded:
@@ -67,6 +70,13 @@ class Journal:
         if abandoned is not None:
             await outside.stop_unrecorded(abandoned)
         await asyncio.gather(*(stop_call(outside, call) for call in unfinished(self.entries)))
+
+
+def has_begun(task: asyncio.Task[Any] | None) -> bool:
+    """Returns whether the code of a run has begun. A cancel that arrives before its first step ends
+    it without any of its own code, so nothing in it could cancel the tasks of earlier runs."""
+    code = None if task is None else task.get_coro()
+    return isinstance(code, Coroutine) and getcoroutinestate(code) != CORO_CREATED
 
 
 async def stop_call(outside: Outside, call: StartedCall) -> None:

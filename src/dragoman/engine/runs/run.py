@@ -25,7 +25,7 @@ from dragoman.store.interface import Row, Write
 
 from .chunk_buffer import ChunkBuffer
 from .event_writer import EventWriter, wake
-from .journal import Journal, stop_call
+from .journal import Journal, has_begun, stop_call
 from .live_log import LiveLog
 from .other_tasks import load_calls, load_tasks, read_earlier
 from .questions import Questions
@@ -368,7 +368,7 @@ class Run:
         outside, journal = self.shared.outside, self._journal
         if outside is None or journal is None:
             return
-        abandoned = self if self.cancelled and self.task is None else None
+        abandoned = self if self.cancelled and not has_begun(self.task) else None
         if abandoned is not None or journal.calls_pending:
             self.before_end(journal.stop_calls(outside, abandoned))
 
