@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx2
@@ -190,16 +190,24 @@ def test_a_port_in_use_is_explained(home: Path) -> None:
 
 def test_the_port_that_is_suggested_is_free_and_not_the_one_of_grpc(home: Path) -> None:
     """Both would be taken as soon as the suggestion is followed."""
-    with serving("agent.py", "--store", "memory:", cwd=home) as server, socket.socket() as other:
-        taken = server.port + 2
-        with suppress(OSError):  # then it is taken by someone else, which is as good
-            other.bind(("127.0.0.1", taken))
-            other.listen()
-        options = ("--port", str(server.port), "--grpc-port", str(server.port + 1))
+    with ExitStack() as sockets:
+        port = _port_whose_next_but_one_is_in_use(sockets)
+        options = ("--port", str(port), "--grpc-port", str(port + 1))
         ended = dragoman("serve", "agent.py", *options, cwd=home)
     suggested = re.search(r"--port (\d+)$", ended.stderr.strip())
     assert suggested, ended.stderr
-    assert int(suggested[1]) not in (server.port + 1, taken)
+    assert int(suggested[1]) not in (port, port + 1, port + 2)
+
+
+def _port_whose_next_but_one_is_in_use(sockets: ExitStack) -> int:
+    """Listens on both ports, and returns the first. Another program may have the second one for a
+    moment and release it during the test, so then it is another pair."""
+    while True:
+        listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = int(listener.getsockname()[1])
+        with suppress(OSError, OverflowError):
+            sockets.enter_context(socket.create_server(("127.0.0.1", port + 2)))
+            return port
 
 
 def test_settings_come_from_flags_variables_and_the_file(home: Path) -> None:
