@@ -7,12 +7,13 @@ import json
 import pytest
 
 from dialects.golden import USUAL
-from dragoman.core.errors import BadParams, ContentTypeUnsupported, Unauthenticated
+from dragoman.core.errors import BadParams, ContentTypeUnsupported, TaskNotFound, Unauthenticated
 from dragoman.core.events import Note, Noted, Stamped
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import GetTask, Invoke, SendMessage
 from dragoman.core.session import Call, Fault, Frame, Update
 from dragoman.dialects.a2a import REST_0_3, REST_1_0, RestCallee, RestCaller, RpcCaller
+from dragoman.dialects.a2a.errors import INFO
 from dragoman.dialects.a2a.routes import PLAIN, find_route, is_ours
 
 SAID = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
@@ -135,3 +136,14 @@ def test_callers_name_their_tenant() -> None:
 def test_what_a_caller_did_not_ask_is_not_heard() -> None:
     assert list(RestCaller().receive(Frame(b"{}", status=200))) == []
     assert list(RestCaller().send(Call(1, GetTask(task_id="")))) == []
+
+
+@pytest.mark.parametrize("reason", [None, 7, [], {}, "WHO_KNOWS"])
+def test_an_error_whose_reason_means_nothing_is_told_by_its_status(reason: object) -> None:
+    info = {"@type": INFO, "reason": reason}
+    error = {"code": 404, "message": "No such task", "details": [info]}
+    caller = RestCaller(REST_1_0)
+    caller.send(Call(1, GetTask(task_id="t")))
+    (fault,) = caller.receive(Frame(json.dumps({"error": error}).encode(), status=404))
+    assert isinstance(fault, Fault)
+    assert isinstance(fault.error, TaskNotFound)

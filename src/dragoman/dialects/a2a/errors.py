@@ -275,8 +275,8 @@ def body_in(body: bytes, status: int) -> e.DragomanError | None:
         return error_for(status) if status >= 400 else None
     found = read.error or read
     message = found.message or ""
-    info = _info(found.details)
-    code = _CODES.get(info.get("reason")) or (found.code if (found.code or 0) < 0 else None)
+    reason = str(_info(found.details).get("reason"))
+    code = _CODES.get(reason) or (found.code if (found.code or 0) < 0 else None)
     code = code or _codes_by_name.get(found.type or "")
     if code is not None:
         return error_in(code, message, found.details if found.details else found.data)
@@ -322,7 +322,7 @@ def _names_task(op: AnyOperation) -> bool:
     return hasattr(op, "task_id") or isinstance(op, SetHook | Invoke)
 
 
-_CODES: dict[Json, int] = {s.reason: s.code for s in SPELLINGS.values()}
+_CODES = {s.reason: s.code for s in SPELLINGS.values()}
 _names_0_3 = {
     code: "".join(word.title() for word in reason.split("_")) + "Error"
     for reason, code in _CODES.items()
