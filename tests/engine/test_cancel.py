@@ -10,8 +10,10 @@ from contextlib import suppress
 import pytest
 
 from dragoman import Agent, State, SyncTurn, Turn
+from dragoman.agent.run_api import RunApi
 from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
-from dragoman.engine.runs.journal import has_begun
+from dragoman.engine.runs.run import Run
+from dragoman.server.remote_agents import RemoteAgents
 from dragoman.testing import Client
 from engine.harness import (
     EngineHarness,
@@ -522,16 +524,46 @@ async def test_canceled_by_the_time_it_is_known(harness: EngineHarness) -> None:
         assert (await in_state(client, task.id, State.CANCELED)) == done
 
 
-async def test_code_that_was_canceled_before_its_first_step_has_not_begun() -> None:
-    """So a cancel of its run looks for the remote tasks of earlier runs itself."""
+class Relayed(Agent):
+    """An agent whose tasks follow tasks elsewhere, and for which of ours one was looked for."""
 
-    async def code() -> None:
+    def __init__(self) -> None:
+        super().__init__("Relayed")
+        self.looked_for: list[str] = []
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        self.looked_for.append(run.task_id)
+
+
+async def test_a_cancel_before_the_first_step_of_a_resumed_run_looks_for_its_remote_task(
+    memory: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code is canceled without running any of itself, so it cannot look."""
+    agent, attempts = Relayed(), list[int]()
+
+    @agent.skill("hang")
+    async def hang(turn: Turn) -> None:
+        attempts.append(turn.attempt)
         await asyncio.Event().wait()
 
-    assert not has_begun(None)
-    canceled, begun = asyncio.create_task(code()), asyncio.create_task(code())
-    assert not has_begun(canceled)
-    canceled.cancel()
-    await asyncio.wait((canceled,))
-    assert has_begun(begun)
-    begun.cancel()
+    first = memory.client(agent)
+    await first.engine.start()
+    task = await first.send("go", wait=False)
+    await until(lambda: attempts)
+    await memory.crash(first)
+    memory.clock.skip(60)
+    client = memory.client(agent)
+    runner = client.engine.runner
+    runner.outside = RemoteAgents(agent)
+    start = runner.start
+
+    def start_and_cancel(run: Run) -> None:
+        start(run)
+        runner.cancel(run)
+
+    monkeypatch.setattr(runner, "start", start_and_cancel)
+    async with client:
+        await memory.later(client, 31)
+        await in_state(client, task.id, State.CANCELED)
+    assert agent.looked_for == [task.id]
+    assert len(attempts) == 1
