@@ -330,7 +330,7 @@ async def test_full_bulkheads_are_bound_as_text(
         full = Bulkheads(1, 1, [(("", "alice"), "one.example.com")])
         assert await fixture.store.claim_deliveries(AGENT, 9, LEASE, full) == []
     (asked,) = [text for text in texts if "json_each" in text]
-    assert """json_each('["one.example.com"]')""" in asked
+    assert """json_each('[["","alice","one.example.com"]]')""" in asked
     assert """json_each('[["","alice"]]')""" in asked
 
 

@@ -66,13 +66,41 @@ async def test_tarpits_of_one_principal_do_not_delay_another() -> None:
 async def test_tarpits_at_one_host_do_not_delay_another() -> None:
     push = replace(SMALL, per_principal=8)
     async with tarpit() as pit, Receiver() as receiver, engine(push, by=patient()) as running:
-        for n in range(STUCK):
-            ctx = replace(ALICE, principal=f"caller{n % 3}")
-            await send(running, "1", hook(f"http://pit.example:{pit.port}/"), ctx=ctx)
+        for _ in range(STUCK):
+            await send(running, "1", hook(f"http://pit.example:{pit.port}/"))
         await pit.until(push.per_host, LONG)
-        await send(running, "1", hook(f"http://good.example:{receiver.port}/"), ctx=ctx)
+        await send(running, "1", hook(f"http://good.example:{receiver.port}/"))
         await receiver.until(4, LONG)
         assert len(pit.heard) == push.per_host
+
+
+async def test_a_host_that_is_full_for_one_principal_is_open_for_another() -> None:
+    """Many callers have their webhooks at one host of a cloud. What some of them leave hanging
+    there, behind other ports or paths, is no reason to let the rest wait."""
+    push = replace(SMALL, per_principal=8, parallel=32)
+    async with tarpit() as pit, Receiver() as receiver, engine(push, by=patient()) as running:
+        for n in range(STUCK):
+            ctx = replace(ALICE, principal=f"caller{n % 3}")
+            await send(running, "1", hook(f"http://shared.example:{pit.port}/"), ctx=ctx)
+        await pit.until(3 * push.per_host, LONG)
+        await send(running, "1", hook(f"http://shared.example:{receiver.port}/"), ctx=BOB)
+        await receiver.until(4, LONG)
+        assert len(pit.heard) == 3 * push.per_host
+
+
+async def test_failures_of_one_principal_do_not_close_a_host_to_another() -> None:
+    push = replace(SMALL, schedule=(0, 0.01, 0.01, 0.01, 3600), failures=2, probe=3600.0)
+
+    async def fail(one: Heard) -> tuple[int, dict[str, str]]:
+        broken.heard.append(one)
+        return 500, {}
+
+    broken = Receiver(fail)
+    async with broken, Receiver() as receiver, engine(push, by=patient()) as running:
+        await send(running, "1", hook(f"http://shared.example:{broken.port}/"))
+        await until(lambda: running.webhooks._breaker.open == 1)
+        await send(running, "1", hook(f"http://shared.example:{receiver.port}/"), ctx=BOB)
+        await receiver.until(4, LONG)
 
 
 class Silent:

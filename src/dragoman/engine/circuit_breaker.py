@@ -1,4 +1,8 @@
-"""A circuit breaker per host: a host that keeps failing gets only occasional probes."""
+"""A circuit breaker per host: a host that keeps failing gets only occasional probes.
+
+Where callers choose what is called, as with webhooks, each of them has a breaker of its own for a
+host (`caller`): else one could close a host to all others by having calls to it fail.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,11 @@ from typing import NamedTuple
 
 from dragoman.core.log import Logger
 
-MOST_HOSTS = 10_000
+MAX_FAILING_HOSTS = 10_000
 """The number of failing hosts that are remembered."""
+Caller = tuple[str, str]
+NOBODY: Caller = ("", "")
+"""The caller where all share the breaker of a host."""
 
 
 class BreakerState(StrEnum):
@@ -40,59 +47,60 @@ class CircuitBreaker:
         self._failures = failures
         self._probe = probe
         self._log = log
-        self.failing: OrderedDict[str, _Failing] = OrderedDict()
+        self.failing: OrderedDict[tuple[Caller, str], _Failing] = OrderedDict()
         """The hosts that have failed since they last answered."""
 
     @property
     def open(self) -> int:
         """Returns the number of hosts whose breaker is open."""
-        return sum(each.failures >= self._failures for each in self.failing.values())
+        failing = self.failing.items()
+        return len({host for (_, host), each in failing if each.failures >= self._failures})
 
-    def state(self, host: str, now: float) -> BreakerState:
+    def state(self, host: str, now: float, caller: Caller = NOBODY) -> BreakerState:
         """Returns the state of the breaker of a host."""
-        found = self.failing.get(host)
+        found = self.failing.get((caller, host))
         if found is None or found.failures < self._failures:
             return BreakerState.CLOSED
         if found.probing or found.until <= now:
             return BreakerState.HALF_OPEN
         return BreakerState.OPEN
 
-    def seconds_left(self, host: str, now: float) -> float:
+    def seconds_left(self, host: str, now: float, caller: Caller = NOBODY) -> float:
         """Returns the seconds until a host may be called."""
-        found = self.failing.get(host)
+        found = self.failing.get((caller, host))
         if found is None or found.failures < self._failures:
             return 0.0
         return max(0.0, found.until - now)
 
-    def wait(self, host: str, now: float) -> float:
+    def wait(self, host: str, now: float, caller: Caller = NOBODY) -> float:
         """Returns the seconds until a host may be called. If it is 0, this call is the probe, and
         the next call waits for its outcome. A webhook without a host fails by itself."""
-        found = self.failing.get(host)
+        found = self.failing.get((caller, host))
         if found is None or found.failures < self._failures:
             return 0.0
         if found.until > now:
             return found.until - now
-        self.failing[host] = _Failing(found.failures, now + self._probe, probing=True)
+        self.failing[caller, host] = _Failing(found.failures, now + self._probe, probing=True)
         return 0.0
 
-    def record(self, host: str, now: float, *, failed: bool) -> None:
+    def record(self, host: str, now: float, *, failed: bool, caller: Caller = NOBODY) -> None:
         """Notes the outcome of a call."""
         if not failed or not host:
-            self.failing.pop(host, None)
+            self.failing.pop((caller, host), None)
             return
-        found = self.failing.pop(host, None)
+        found = self.failing.pop((caller, host), None)
         count = (found.failures if found is not None else 0) + 1
-        self.failing[host] = _Failing(count, now + self._probe)
+        self.failing[caller, host] = _Failing(count, now + self._probe)
         if count == self._failures:
             self._log.warning(
                 "A host keeps failing, so its circuit breaker opens", host=host, seconds=self._probe
             )
-        if len(self.failing) > MOST_HOSTS:
+        if len(self.failing) > MAX_FAILING_HOSTS:
             self.failing.popitem(last=False)
 
-    def probe_now(self, host: str, now: float) -> None:
+    def probe_now(self, host: str, now: float, caller: Caller = NOBODY) -> None:
         """Lets the next call to a host through, because it gave another sign of life, or because
         the probe ended without an outcome."""
-        found = self.failing.get(host)
+        found = self.failing.get((caller, host))
         if found is not None:
-            self.failing[host] = _Failing(found.failures, now)
+            self.failing[caller, host] = _Failing(found.failures, now)

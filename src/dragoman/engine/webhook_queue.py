@@ -3,10 +3,10 @@
 Theory. The store determines the next delivery of each webhook and hides a claimed delivery for a
 while, so nothing is lost when this process dies, and a webhook has at most one delivery in flight,
 which keeps its order. A failed delivery waits for its next attempt, and later events of the same
-webhook wait with it (except for the end of a task: `_overtake`). A host that keeps failing gets
-only occasional probes (`CircuitBreaker`); deliveries that are postponed for this reason do not use
-up an attempt. Receivers that do not respond use up the places of their principal and of their host
-(`Bulkheads`), never all places.
+webhook wait with it (except for the end of a task: `_overtake`). A host that keeps failing a
+principal gets only occasional probes (`CircuitBreaker`); deliveries that are postponed for this
+reason do not use up an attempt. Receivers that do not respond use up the places of their principal
+at their host (`Bulkheads`), never all places, and never those of another principal.
 
 A webhook that receives whole tasks gets the newest state once for all pending events, and a running
 task is sent again only after a pause that grows with its size. Otherwise a task of n chunks would
@@ -30,7 +30,7 @@ from dragoman.core.lifecycle import FINAL, WAITING, added_up
 from dragoman.core.log import Logger
 from dragoman.core.model import Task
 from dragoman.settings import Push
-from dragoman.store.bulkheads import Bulkheads, host_of
+from dragoman.store.bulkheads import Bulkheads, Principal, host_of
 from dragoman.store.interface import Delivery, Store
 
 from .circuit_breaker import CircuitBreaker
@@ -179,10 +179,7 @@ class WebhookQueue:
             await self._store.retry(delivery.id, int(POLL * 1000), *said, tried=False)
 
     def _bulkheads(self) -> Bulkheads:
-        under_way = [
-            ((one.scope.tenant, one.scope.principal), host_of(one.hook.url))
-            for one in self._flights.values()
-        ]
+        under_way = [(_owner(one), host_of(one.hook.url)) for one in self._flights.values()]
         return Bulkheads(self.settings.per_principal, self.settings.per_host, under_way)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
@@ -212,7 +209,7 @@ class WebhookQueue:
         whole = self.sender.wants_task(hook)
         try:
             pause = await self._pause(delivery, now()) if whole else 0.0
-            wait = pause or _spread(self._breaker.wait(host, now()))
+            wait = pause or _spread(self._breaker.wait(host, now(), _owner(delivery)))
             if wait > 0:
                 last = WebhookAnswer(status=delivery.status, error=delivery.error)
                 await self._later(delivery, wait, last, tried=False)
@@ -233,7 +230,7 @@ class WebhookQueue:
             answer = await self.sender.deliver(hook, *found)
         finally:
             self._calls.discard(call)
-        self._breaker.record(host, now(), failed=answer.blames_host)
+        self._breaker.record(host, now(), failed=answer.blames_host, caller=_owner(delivery))
         through = found[0].seq
         if answer.arrived:
             if whole:
@@ -372,6 +369,10 @@ class WebhookQueue:
 
 def _key(delivery: Delivery) -> tuple[str, str]:
     return delivery.hook.task_id, delivery.hook.hook_id
+
+
+def _owner(delivery: Delivery) -> Principal:
+    return delivery.scope.tenant, delivery.scope.principal
 
 
 def _spread(seconds: float) -> float:

@@ -100,9 +100,11 @@ class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     per_principal: int = 32
     """Concurrent requests for the webhooks of one principal."""
     per_host: int = 16
-    """Concurrent requests to one host, so that receivers that do not respond delay no others."""
+    """Of these, concurrent requests to one host, so that receivers that do not respond delay no
+    others."""
     failures: int = 10
-    """Consecutive failures after which the circuit breaker of a host opens."""
+    """Consecutive failures of a principal's webhooks at a host after which its circuit breaker
+    opens."""
     probe: float = 60.0
     """The interval between probes of a host whose circuit breaker is open."""
     max_hooks: int = 16

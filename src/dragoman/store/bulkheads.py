@@ -8,10 +8,14 @@ from urllib.parse import urlsplit
 
 Principal = tuple[str, str]
 """A tenant and a principal of it."""
+Destination = tuple[str, str, str]
+"""A principal and a host that its webhooks call. Two principals that call one host are two
+destinations: what one of them has hanging there is no reason to let the other wait."""
 
 
 class Bulkheads:
-    """Limits how many deliveries may be under way at a time for one principal, and to one host.
+    """Limits how many deliveries may be under way at a time for one principal, and for one
+    principal to one host.
 
     An object counts the deliveries that are under way already and those that `admit` lets through,
     so it serves one look into the outbox.
@@ -22,10 +26,10 @@ class Bulkheads:
     ) -> None:
         self._per_principal, self._per_host = per_principal, per_host
         self._principals: Counter[Principal] = Counter()
-        self._hosts: Counter[str] = Counter()
+        self._destinations: Counter[Destination] = Counter()
         for principal, host in under_way:
             self._principals[principal] += 1
-            self._hosts[host] += 1
+            self._destinations[*principal, host] += 1
 
     @property
     def full_principals(self) -> list[Principal]:
@@ -33,18 +37,19 @@ class Bulkheads:
         return [one for one, count in self._principals.items() if count >= self._per_principal]
 
     @property
-    def full_hosts(self) -> list[str]:
-        """The hosts that have no place left."""
-        return [one for one, count in self._hosts.items() if count >= self._per_host]
+    def full_destinations(self) -> list[Destination]:
+        """The principals and hosts that have no place left together."""
+        return [one for one, count in self._destinations.items() if count >= self._per_host]
 
     def admit(self, principal: Principal, host: str) -> bool:
-        """Takes a place for one more delivery; False if the principal or the host has none left."""
+        """Takes a place for one more delivery; False if the principal has none left, at all or at
+        this host."""
         if self._principals[principal] >= self._per_principal:
             return False
-        if self._hosts[host] >= self._per_host:
+        if self._destinations[*principal, host] >= self._per_host:
             return False
         self._principals[principal] += 1
-        self._hosts[host] += 1
+        self._destinations[*principal, host] += 1
         return True
 
 

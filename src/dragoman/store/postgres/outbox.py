@@ -42,8 +42,11 @@ SELECT n, task_id, tenant, principal, host FROM dragoman.hook
 WHERE agent = $1 AND due_at > 0 AND due_at <= $2
   AND NOT EXISTS (SELECT 1 FROM unnest($3::text[], $4::text[]) AS full_one(tenant, principal)
     WHERE full_one.tenant = hook.tenant AND full_one.principal = hook.principal)
-  AND host <> ALL ($5::text[])
-ORDER BY due_at, n LIMIT $6"""
+  AND NOT EXISTS (SELECT 1 FROM unnest($5::text[], $6::text[], $7::text[])
+      AS full_one(tenant, principal, host)
+    WHERE full_one.tenant = hook.tenant AND full_one.principal = hook.principal
+      AND full_one.host = hook.host)
+ORDER BY due_at, n LIMIT $8"""
 _LOCK_TASKS = """
 SELECT task_id FROM dragoman.task WHERE task_id = ANY($1::text[])
 ORDER BY task_id FOR UPDATE SKIP LOCKED"""
@@ -160,9 +163,18 @@ async def _ready(
 ) -> list[Any]:
     """Returns the webhooks that are due, as far as their bulkheads are not full."""
     principals = bulkheads.full_principals if bulkheads is not None else []
-    hosts = bulkheads.full_hosts if bulkheads is not None else []
-    tenants, names = [one[0] for one in principals], [one[1] for one in principals]
-    return await db.fetch(_READY, agent, now, tenants, names, hosts, limit)
+    destinations = bulkheads.full_destinations if bulkheads is not None else []
+    return await db.fetch(
+        _READY,
+        agent,
+        now,
+        [tenant for tenant, _ in principals],
+        [principal for _, principal in principals],
+        [tenant for tenant, _, _ in destinations],
+        [principal for _, principal, _ in destinations],
+        [host for _, _, host in destinations],
+        limit,
+    )
 
 
 async def _lock(db: Database, admitted: list[tuple[int, str]], now: int) -> list[HookCursor]:

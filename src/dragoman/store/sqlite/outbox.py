@@ -36,7 +36,9 @@ _READY = """
 SELECT n FROM hook WHERE agent = ? AND due_at > 0 AND due_at <= ?
   AND (tenant, principal) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
-  AND host NOT IN (SELECT value FROM json_each(?))
+  AND (tenant, principal, host) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+    FROM json_each(?))
 ORDER BY due_at, n LIMIT ?"""
 _WAITING = _SELECT + "WHERE due_at > 0 AND hook.agent = coalesce(?, hook.agent) ORDER BY n"
 _LETTERS = f"SELECT {', '.join(LETTER)} FROM letter WHERE n = ? ORDER BY seq"  # noqa: S608
@@ -164,7 +166,7 @@ class SqliteOutbox:
     def _ready(
         self, agent: str, now: int, limit: int, bulkheads: Bulkheads | None
     ) -> list[tuple[Any, ...]]:
-        full = (bulkheads.full_principals, bulkheads.full_hosts) if bulkheads else ([], [])
+        full = (bulkheads.full_principals, bulkheads.full_destinations) if bulkheads else ([], [])
         return self._db.execute(_READY, (agent, now, *map(_json_text, full), limit)).fetchall()
 
     def settle(self, id: int, rule: Rule) -> bool:

@@ -165,13 +165,15 @@ class HookTests(StoreTests):
         async with self.fixture(tmp_path) as fixture:
             for n in range(40):  # of one principal, each at a host of its own
                 await self._due_soon(fixture, f"slow{n}", ALICE, f"https://h{n}.example.com/")
-            for n in range(5):  # of several principals, all at one host
-                scope = Scope("", f"caller{n}", AGENT)
+            for n in range(3):  # of another principal, all at one host
+                scope = Scope("", "crowd", AGENT)
                 await self._due_soon(fixture, f"same{n}", scope, "https://one.example.com:8443/")
-            await self._due_soon(fixture, "quick", BOB, "https://quick.example.com/")
+            await self._due_soon(fixture, "other", scope, "https://two.example.com/")
+            # A host that is full for one principal is not full for others.
+            await self._due_soon(fixture, "quick", BOB, "https://one.example.com/")
             taken = await fixture.store.claim_deliveries(AGENT, 20, HOLD, Bulkheads(4, 2))
             names = [one.hook.task_id for one in taken]
-            assert names == ["slow0", "slow1", "slow2", "slow3", "same0", "same1", "quick"]
+            assert names == ["slow0", "slow1", "slow2", "slow3", "same0", "same1", "other", "quick"]
             held = [_place(one) for one in taken]
             assert (
                 await fixture.store.claim_deliveries(AGENT, 20, HOLD, Bulkheads(4, 2, held)) == []
@@ -182,7 +184,7 @@ class HookTests(StoreTests):
             )
             assert more.hook.task_id == "slow4"
             assert (
-                len(await fixture.store.claim_deliveries(AGENT, 99, HOLD, Bulkheads(99, 99))) == 38
+                len(await fixture.store.claim_deliveries(AGENT, 99, HOLD, Bulkheads(99, 99))) == 36
             )
 
     async def test_bulkheads_without_a_place_admit_nobody(self, tmp_path: Path) -> None:
