@@ -498,6 +498,17 @@ FAULTS: dict[str, Fault] = {
     "history of another task": sent(
         "send.history", spoil=lambda t: t["history"][0].update(taskId="x")
     ),
+    # Questions
+    "asks without words": result(
+        "ask.message", op="send", spoil=lambda v: v["task"]["status"].pop("message", None)
+    ),
+    "a new context for every answer": result(
+        *("ask.answer", "ask.task-only"),
+        op="send",
+        when=lambda asked: b"taskId" in asked.body,
+        spoil=lambda v: v["task"].update(contextId=str(uuid4())),
+    ),
+    "any context will do": Fault(("ask.other-context",), ask=lambda asked: _right_context(asked)),
     "remembers messages": Fault(("send.same-message",), ask=lambda asked: _seen_before(asked)),
     # Tasks
     "reads half a task": result("get.shape", op="get", spoil=lambda t: t.pop("status")),
@@ -636,6 +647,15 @@ def _lengthen(asked: Asked, told: Told) -> None:
                 {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
             ] * 2
             told.put(value)
+
+
+def _right_context(asked: Asked) -> None:
+    """Overlooks that the context is another one."""
+    if asked.op == "send":
+        value = asked.json
+        if value["params"]["message"].get("taskId"):
+            value["params"]["message"].pop("contextId", None)
+            asked.body = json.dumps(value).encode()
 
 
 _known: set[str] = set()

@@ -32,7 +32,7 @@ from interop.peers import A2A_SDK, A2A_SDK_0_3  # noqa: E402
 PAGE = ROOT / "docs" / "doctor.md"
 RESULTS = HERE / "results"
 AGENT = HERE / "agent.py"
-TEXTS = {"text": "one two three", "slow_text": "slow go"}
+TEXTS = {"text": "one two three", "slow_text": "slow go", "ask_text": "ask"}
 Findings = dict[str, Any]
 
 

@@ -116,7 +116,8 @@ def test_credentials_open_a_locked_agent_and_are_never_shown(tmp_path: Path) -> 
         bad = [one for one in told["results"] if one["outcome"] in ("fail", "warning")]
         assert bad == []
         assert done.returncode == 0
-        assert without.returncode == 1
+        assert without.returncode == 3
+        assert "--header 'X-API-Key: {KEY}'" in without.stdout
         held = {one["id"]: one["outcome"] for one in told["results"]}
         assert held["auth.refused"] == held["card.schemes"] == held["card.security"] == "pass"
 

@@ -26,7 +26,12 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 
 def examined(proxy: Proxy, *only: str, on: str = "") -> Report:
     orders = Orders(
-        slow_text="slow go", only=only, on=(on,) if on else (), timeout=6.0, text="one two three"
+        slow_text="slow go",
+        ask_text="ask",
+        only=only,
+        on=(on,) if on else (),
+        timeout=6.0,
+        text="one two three",
     )
     return examine(proxy.url, orders)
 

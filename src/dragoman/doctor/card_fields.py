@@ -49,6 +49,38 @@ def required(holder: dict[str, Any]) -> Iterator[str]:
         yield from one
 
 
+def header_hint(card: dict[str, Any]) -> str:
+    """Returns the option with the header of the first scheme that the card requires or declares.
+
+    Both spellings of a scheme are read: 1.0 names its kind by a member, 0.3 by `type`.
+    """
+    schemes = card.get("securitySchemes")
+    declared = schemes if isinstance(schemes, dict) else {}
+    for name in (*required(card), *declared):
+        header = _header(declared.get(name))
+        if header:
+            return f"--header '{header}'"
+    return "--header 'NAME: {VARIABLE}' (its card does not say which)"
+
+
+def _header(scheme: Any) -> str:
+    if not isinstance(scheme, dict):
+        return ""
+    kinds = {"apiKeySecurityScheme": "apiKey", "httpAuthSecurityScheme": "http"}
+    named = next((key for key in scheme if key.endswith("SecurityScheme")), "")
+    inner = scheme.get(named)
+    fields = inner if isinstance(inner, dict) else scheme
+    kind = kinds.get(named) or named.removesuffix("SecurityScheme") or scheme.get("type")
+    if kind == "apiKey":
+        place = fields.get("location") or fields.get("in")
+        return f"{fields.get('name')}: {{KEY}}" if place == "header" else ""
+    if kind == "http" and str(fields.get("scheme")).lower() != "bearer":
+        return f"Authorization: {str(fields.get('scheme')).capitalize()} {{CREDENTIALS}}"
+    if kind in ("http", "oauth2", "openIdConnect"):
+        return "Authorization: Bearer {TOKEN}"
+    return ""
+
+
 def parts_of(url: Any) -> SplitResult:
     """Returns the parts of an address, which are all empty if it is not one."""
     try:

@@ -70,6 +70,7 @@ GROUPS = {
     "grpc": "gRPC itself",
     "auth": "credentials",
     "send": "sending a message",
+    "ask": "questions and answers",
     "get": "reading a task",
     "cancel": "cancelling a task",
     "list": "listing tasks",

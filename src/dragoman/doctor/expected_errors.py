@@ -33,6 +33,11 @@ class ExpectedRefusal(Struct, frozen=True):
     reason: str = ""
     domain: str = ""
 
+    @property
+    def unauthenticated(self) -> bool:
+        """Returns whether the agent asks for credentials, or for other ones."""
+        return self.status == 401 or self.code == -31401 or self.grpc == "UNAUTHENTICATED"
+
     def __str__(self) -> str:
         told = self.code if self.code is not None else self.grpc or self.status
         return f"{told} {self.reason} {self.message}".strip()

@@ -97,7 +97,8 @@ class RawHttp:
         """The user's headers, which are sent with every request and appear in no report."""
         self.requests = 0
         self.sent = self.came = ""
-        self._answered = False
+        self._answered: set[str] = set()
+        """The origins that have answered over HTTP."""
         self._dead = ""
         """Why the agent cannot be reached. It is set if the very first request had no answer, so
         that the others need not wait for theirs."""
@@ -162,12 +163,13 @@ class RawHttp:
         if self._dead:
             raise NoAnswer(self._dead)
         self.count()
+        origin = "/".join(url.split("/", 3)[:3])
         self.note(f"{method} {url} {body[:SHORT].decode('utf-8', 'replace')}", "no answer")
         accept = {"accept": "application/json, text/event-stream"}
         fields = {**accept, **self.credentials, **(headers or {})}
         try:
             with self._respond(method, url, body, fields) as response:
-                self._answered = True
+                self._answered.add(origin)
                 got: dict[str, str] = {}
                 for name, value in response.headers:
                     key = name.decode("latin-1").lower()
@@ -177,8 +179,8 @@ class RawHttp:
         except httpcore2.TimeoutException:
             raise self._failed(f"no answer within {self.timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
-            origin = "/".join(url.split("/", 3)[:3])
-            raise self._failed(explained(_ours(exc), origin, "it")) from None
+            known = origin in self._answered
+            raise self._failed(explained(_ours(exc), origin, "it", known=known)) from None
         except Unreachable as exc:
             raise self._failed(f"it cannot be reached: {exc}") from None
         except BadParams as exc:

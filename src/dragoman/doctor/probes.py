@@ -229,8 +229,23 @@ class RestProbe(HttpProbe):
 
     binding = "rest"
 
+    def __init__(self, wire: RawHttp, url: str, version: str, form: Form) -> None:
+        super().__init__(wire, url, version, form)
+        self._config_alone: bool | None = None if version == "0.3" else False
+        """Which of the two bodies of 0.3 sets a webhook here, once one has."""
+
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
-        return self.read(self.call(*self._spelled(op, args), headers))
+        if op != "push.set" or self._config_alone is not None:
+            return self.read(self.call(*self._spelled(op, args), headers))
+        # An agent may take either body. What refuses both has refused the webhook itself.
+        replies = []
+        for config_alone in (False, True):
+            body = self._spelled(op, args, config_alone=config_alone)
+            replies.append(self.read(self.call(*body, headers)))
+            if replies[-1].refusal is None:
+                self._config_alone = config_alone
+                return replies[-1]
+        return replies[0]
 
     def call(
         self, verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
@@ -259,8 +274,11 @@ class RestProbe(HttpProbe):
         verb, path, raw = self._spelled(op, args)
         return self._opened(verb, self.at(path), raw, headers)
 
-    def _spelled(self, op: str, args: Args) -> tuple[str, str, bytes]:
-        verb, path, body = rest_request(self.version, op, args)
+    def _spelled(
+        self, op: str, args: Args, *, config_alone: bool | None = None
+    ) -> tuple[str, str, bytes]:
+        alone = bool(self._config_alone if config_alone is None else config_alone)
+        verb, path, body = rest_request(self.version, op, args, config_alone=alone)
         return verb, path, b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
 
     def _refusal(self, answer: HttpAnswer) -> ExpectedRefusal | None:

@@ -73,6 +73,8 @@ class Report(Struct, frozen=True, kw_only=True):
     interfaces: tuple[str, ...]
     left_out: tuple[str, ...]
     """The interfaces that the card declares and the doctor cannot examine."""
+    locked: str = ""
+    """That the agent asks for credentials, and how to pass them; empty if it asks for none."""
     requests: int
     seconds: float
     results: tuple[CheckResult, ...]

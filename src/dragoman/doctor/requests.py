@@ -113,8 +113,14 @@ def _oldest_send(args: Args) -> Args:
     return {"id": task, "message": kept, **args.get("configuration", {})}
 
 
-def rest_request(version: str, op: str, args: Args) -> tuple[str, str, Args | None]:
-    """Returns the method, the path with its query, and the body of a REST call."""
+def rest_request(
+    version: str, op: str, args: Args, *, config_alone: bool = False
+) -> tuple[str, str, Args | None]:
+    """Returns the method, the path with its query, and the body of a REST call.
+
+    0.3 has two bodies that set a webhook: the whole request, as its SDK for Python reads it, and
+    its `config` alone, as the annotation of its .proto says (`body: "config"`).
+    """
     verb, path = (ROUTES if version == "1.0" else OLD_ROUTES)[op]
     rest = dict(args)
     for name in ("taskId", "id"):
@@ -123,6 +129,8 @@ def rest_request(version: str, op: str, args: Args) -> tuple[str, str, Args | No
     if version != "1.0":
         path = "/v1" + path
         rest = _proto_args(op, {**args, **rest})
+        if op == "push.set" and config_alone:
+            rest = rest["config"]
     if verb == "POST":
         return verb, path, rest
     if version != "1.0":

@@ -13,13 +13,13 @@ from dragoman.core.errors import BadParams
 from dragoman.net.http.addresses import web_url
 from dragoman.security.outbound.address_scopes import Unreachable
 
-from .card_fields import spoken, tenant_at
+from .card_fields import header_hint, spoken, tenant_at
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
 from .guard import Guard
 from .http import RawHttp
 from .probes import FORMS, RpcProbe, probe_for
 from .report import CheckResult, Outcome, Report
-from .subject import AgentUnderTest, Case, TestTexts
+from .subject import NO_TASK, AgentUnderTest, Case, TestTexts
 
 BINDINGS = {"JSONRPC": "jsonrpc", "HTTP+JSON": "rest", "GRPC": "grpc"}
 
@@ -29,6 +29,7 @@ class Orders(Struct, frozen=True, kw_only=True):
 
     text: str = ""
     slow_text: str = ""
+    ask_text: str = ""
     only: tuple[str, ...] = ()
     """The checks to run, by id or pattern (`card.*`)."""
     skip: tuple[str, ...] = ()
@@ -49,22 +50,27 @@ def examine(
     began = time.monotonic()
     guard = Guard(url, allow_private=orders.allow_private)
     wire = RawHttp(guard, orders.timeout, orders.headers, orders.ca)
-    agent = AgentUnderTest(url, wire, TestTexts(text=orders.text, slow=orders.slow_text))
+    words = TestTexts(text=orders.text, slow=orders.slow_text, ask=orders.ask_text)
+    agent = AgentUnderTest(url, wire, words)
+    locked = ""
     left_out: list[str] = []
     results: list[CheckResult] = []
     try:
         _find(agent, orders, left_out)
+        locked = _set_locked_aside(agent, left_out)
         wanted = [check for check in in_order() if _wanted(check.id, orders)]
         card = [check for check in wanted if check.group == "card"]
         results += [_run(check, "card", agent, wire, tell) for check in card]
+        results += _each(agent.locked, [check for check in wanted if check.group == "auth"], tell)
         # Checks with bad input come last, since what an agent stores of it could disturb others.
         kind = [check for check in wanted if not check.once and check.group != "input"]
-        results += _each(agent, kind, tell)
+        results += _each(agent.cases, kind, tell)
         whole = [check for check in wanted if check.once and check.group != "card"]
         results += [_run(check, "all", agent, wire, tell) for check in whole]
-        results += _each(agent, [check for check in wanted if check.group == "input"], tell)
+        bad_input = [check for check in wanted if check.group == "input"]
+        results += _each(agent.cases, bad_input, tell)
     finally:
-        for case in agent.cases:
+        for case in (*agent.cases, *agent.locked):
             case.close()
         wire.close()
     return Report(
@@ -72,6 +78,7 @@ def examine(
         agent=_name(agent),
         interfaces=tuple(case.name for case in agent.cases),
         left_out=tuple(left_out),
+        locked=locked,
         requests=wire.requests,
         seconds=time.monotonic() - began,
         results=tuple(results),
@@ -79,12 +86,12 @@ def examine(
 
 
 def _each(
-    agent: AgentUnderTest, wanted: list[Check], tell: Callable[[CheckResult], None]
+    cases: list[Case], wanted: list[Check], tell: Callable[[CheckResult], None]
 ) -> list[CheckResult]:
     """Runs the checks on every interface that they apply to."""
     return [
-        _run(check, case.name, case, agent.wire, tell)
-        for case in agent.cases
+        _run(check, case.name, case, case.agent.wire, tell)
+        for case in cases
         for check in wanted
         if case.binding in check.bindings and case.version in check.versions
     ]
@@ -116,6 +123,36 @@ def _find(agent: AgentUnderTest, orders: Orders, left_out: list[str]) -> None:
         if name == "jsonrpc-0.1" and name not in seen:  # cards cannot declare 0.1
             url = next((u for u, b, _ in declared if b == "JSONRPC"), agent.url)
             _add(agent, name, url, orders, left_out)
+
+
+def _set_locked_aside(agent: AgentUnderTest, left_out: list[str]) -> str:
+    """Takes out the interfaces that ask for credentials, and returns what to do about it.
+
+    Every check would only repeat the 401, which is no fault of the agent.
+    """
+    try:
+        hint = header_hint(agent.card)
+    except (Broken, Unknowable):
+        hint = header_hint({})
+    given_ones = bool(agent.wire.credentials)
+    why = "refuses the credentials of --header" if given_ones else "asks for credentials"
+    advice = "" if given_ones else f": pass them with {hint}"
+    said = ""
+    for case in list(agent.cases):
+        try:
+            refusal = case.ask("get", id=NO_TASK).refusal
+        except (Broken, Unknowable):
+            continue  # the checks will say so
+        if refusal is not None and refusal.unauthenticated:
+            agent.cases.remove(case)
+            agent.locked.append(case)
+            said = f"{why} ({refusal.grpc or refusal.status or refusal.code}){advice}"
+            left_out.append(f"{case.name}: {said}")
+    try:
+        card_locked = agent.answer.status == 401
+    except Broken:
+        card_locked = False
+    return f"{why} (401){advice}" if card_locked else said
 
 
 def _oldest(agent: AgentUnderTest, url: str) -> str:

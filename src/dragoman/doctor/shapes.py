@@ -150,6 +150,10 @@ class Form(Struct, frozen=True, kw_only=True):
         """Returns whether the task waits for its caller or has finished."""
         return plain_state(state) in FINAL | {"input-required", "auth-required"}
 
+    def asks(self, state: Any) -> bool:
+        """Returns whether the task waits for an answer of its caller."""
+        return plain_state(state) == "input-required"
+
 
 FINAL = frozenset({"completed", "canceled", "failed", "rejected"})
 WRAPPERS = {

@@ -30,6 +30,8 @@ class TestTexts(Struct, frozen=True, kw_only=True):
     """A message that the agent answers without a question."""
     slow: str = ""
     """A message that keeps the agent busy for some seconds."""
+    ask: str = ""
+    """A message that makes the agent ask a question."""
 
 
 class AgentUnderTest:
@@ -38,6 +40,9 @@ class AgentUnderTest:
     def __init__(self, url: str, wire: RawHttp, words: TestTexts) -> None:
         self.url, self.wire, self.words = url, wire, words
         self.cases: list[Case] = []
+        """The interfaces to examine."""
+        self.locked: list[Case] = []
+        """The interfaces that let nobody in without other credentials."""
 
     @cached_property
     def answer(self) -> HttpAnswer:
@@ -262,13 +267,18 @@ class Case:
 
     def ended(self, task: dict[str, Any]) -> dict[str, Any]:
         """Waits until the task has ended, and returns it."""
+        task = self.rested(task)
+        given(
+            self.form.final(self.state(task)),
+            "the agent asks a question; use --text with a message that it answers directly",
+        )
+        return task
+
+    def rested(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Waits until the task has ended or waits for its caller, and returns it."""
         deadline = time.monotonic() + self.agent.wire.timeout
-        while not self.form.final(self.state(task)):
+        while not self.form.resting(self.state(task)):
             given(self.state(task) is not None, "the task has no state")
-            given(
-                not self.form.resting(self.state(task)),
-                "the agent asks a question; use --text with a message that it answers directly",
-            )
             given(time.monotonic() < deadline, "the task does not end; try another --text")
             time.sleep(PAUSE)
             task = self.accepted(self.ask("get", id=task.get("id")))

@@ -36,6 +36,9 @@ def doctor(
         str,
         Parameter(help="A message that keeps the agent busy for some seconds, for more checks."),
     ] = "",
+    ask_text: Annotated[
+        str, Parameter(help="A message that makes the agent ask a question, for more checks.")
+    ] = "",
     only: Annotated[
         tuple[str, ...], Parameter(help="Run only these checks: ids or patterns like 'card.*'.")
     ] = (),
@@ -62,7 +65,7 @@ def doctor(
     """Check any A2A agent against the specification.
 
     Exit code 0: no mandatory rule is broken; 1: one is; 2: the command line is invalid;
-    3: no agent was found at this address.
+    3: no agent was found at this address, or it asks for credentials.
     """
     if odd := unknown((*only, *skip)):
         groups = ", ".join(f"{group}.*" for group in GROUPS)
@@ -79,6 +82,7 @@ def doctor(
     orders = Orders(
         text=text,
         slow_text=slow_text,
+        ask_text=ask_text,
         only=only,
         skip=skip,
         on=on,
@@ -108,12 +112,17 @@ def show(report: Report, *, verbose: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if report.reached:
         console.print(f"[bold]{escape(report.agent)}[/bold] at {escape(report.url)}")
+    elif report.locked:
+        name = f"{escape(report.agent)} at " if report.agent else ""
+        console.print(f"{name}{escape(report.url)} {escape(report.locked)}")
     else:
         console.print(f"No A2A agent at {escape(report.url)}: {escape(report.why_not)}")
     for line in report.left_out:
         console.print(f"  left out: {escape(line)}")
-    if not report.reached and not verbose:  # the other checks would only repeat this
-        console.print("Is it running, and is the address right? --verbose shows every check.")
+    card_read = bool(report.locked and report.agent)
+    if not report.reached and not card_read and not verbose:  # the checks would only repeat this
+        if not report.locked:
+            console.print("Is it running, and is the address right? --verbose shows every check.")
         return
     for place in report.places:
         found = [result for result in report.results if result.on == place]

@@ -1,6 +1,7 @@
 """The checks of the doctor. Importing this package registers all of them."""
 
 from . import (
+    ask,
     card,
     card_served,
     envelope,
@@ -16,6 +17,7 @@ from . import (
 )
 
 __all__ = [
+    "ask",
     "card",
     "card_served",
     "envelope",

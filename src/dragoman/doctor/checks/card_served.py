@@ -69,5 +69,6 @@ def stable(it: AgentUnderTest) -> None:
 def old_path(it: AgentUnderTest) -> None:
     """Readers of 0.2 find the card at /.well-known/agent.json."""
     given(not it.url.endswith(".json"), "the card's own address was given")
+    given(it.old, "the card is one of 1.0 alone")
     answer = it.wire.ask("GET", f"{it.url.rstrip('/')}/.well-known/agent.json")
     need(answer.status == 200, f"answered {answer.status}")

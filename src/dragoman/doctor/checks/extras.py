@@ -106,9 +106,9 @@ def extended(it: Case) -> None:
     reply = it.ask("extended")
     refusal = reply.refusal
     if refusal is not None:
-        asks = refusal.status in (401, 403) or refusal.code in (-31401, -31403)
-        asks = asks or refusal.grpc in ("UNAUTHENTICATED", "PERMISSION_DENIED")
-        need(asks, f"refused: {refusal}")
+        forbids = refusal.status == 403 or refusal.code == -31403
+        forbids = forbids or refusal.grpc == "PERMISSION_DENIED"
+        need(refusal.unauthenticated or forbids, f"refused: {refusal}")
     else:
         need(isinstance(reply.result, dict) and reply.result.get("name"), "it is no card")
 

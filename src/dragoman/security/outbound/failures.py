@@ -72,16 +72,17 @@ def was_sent(exc: Exception) -> bool:
     return not isinstance(exc, NOT_SENT)
 
 
-def explained(exc: Exception, origin: str, name: str = "") -> str:
+def explained(exc: Exception, origin: str, name: str = "", *, known: bool = False) -> str:
     """Returns what went wrong on the way to an origin, and what to do about it.
 
-    `name` is the name of the other side in the sentence; by default it is the origin.
+    `name` is the name of the other side in the sentence; by default it is the origin. An origin
+    that is `known` has answered before, so its scheme is right.
     """
     who, said = name or origin, str(exc)
     if isinstance(exc, Unreachable):
         if exc.failure is None:
             return f"{who} cannot be reached: {exc}"
-        return explained(exc.failure, origin, name)
+        return explained(exc.failure, origin, name, known=known)
     scheme, _, host = origin.partition("://")
     if "verify failed" in said:
         why = said.rpartition("verify failed: ")[2].partition(" (_ssl")[0]
@@ -97,7 +98,8 @@ def explained(exc: Exception, origin: str, name: str = "") -> str:
     if isinstance(exc, _SLOW):
         return f"{who} did not answer in time"
     if scheme == "http" and "without sending" in said:
-        return f"{who} closed the connection without an answer. Perhaps it is https://{host}"
+        hint = "" if known else f". Perhaps it is https://{host}"
+        return f"{who} closed the connection without an answer{hint}"
     return f"The connection to {origin} broke: {said or type(exc).__name__}"
 
 
