@@ -253,6 +253,18 @@ AGENT_FRAMEWORK = Peer(
     build=_build_venv,
     start=_start_python,
 )
+AGNO = Peer(
+    name="agno-3.1.10",
+    pins=(
+        "agno[a2a,os]==3.1.10",
+        "a2a-sdk[http-server]==0.3.26",
+        "httpx==0.28.1",
+        "pydantic==2.14.3",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
 CREWAI = Peer(
     name="crewai-1.15.30",
     pins=(
@@ -312,7 +324,7 @@ LIGHT = (
 )
 """What `make test` needs, the largest first. AG2 is the lightest of the frameworks: 100 MB."""
 HEAVY = (
-    *(AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS, SYNAPSE),
+    *(AGENT_FRAMEWORK, AGNO, CREWAI, GOOGLE_ADK, STRANDS, SYNAPSE),
     *(WITH_LANGGRAPH, WITH_PYDANTIC_AI, WITH_OPENAI_AGENTS, WITH_GOOGLE_ADK, WITH_CREWAI),
 )
 """What only `make test-full` needs: together 2.9 GB."""

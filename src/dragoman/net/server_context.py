@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Container
 from typing import Any
 
+from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError
 from dragoman.core.peer import Context, Peer
 from dragoman.observability.log import Log
@@ -104,6 +105,8 @@ class ServerContext:
         self.on_refusal: Callable[[Context, str, DragomanError], None] | None = None
         """Called for a call that is refused before its operation is known, with the caller and the
         dialect."""
+        self.public_card: Callable[[Context, str], Card | None] = _no_card
+        """Returns the public card for a caller at this address, or None if it may not read it."""
         self.recognized = RecentAddresses()
         """The addresses whose messages have the limits of known callers, in dialects that
         authenticate a caller by the message itself."""
@@ -122,6 +125,10 @@ class ServerContext:
 
 Contexts = Container[ServerContext]
 """The contexts of the agents whose streams are closed."""
+
+
+def _no_card(caller: Context, address: str) -> None:
+    return None
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

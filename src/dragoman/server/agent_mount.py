@@ -127,6 +127,7 @@ class AgentMount:
         self.server.mount_point = mount_point
         self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes
+        self.server.public_card = self._public_card
         self.server.refusal_headers = self.access.authenticator.refusal_headers
         self.context = ServiceContext(
             agent=agent,
@@ -279,6 +280,9 @@ class AgentMount:
         if signer is None or not self.mount_point.base:
             return card
         return signer.signed(card, url.rstrip("/").removesuffix(self.mount_point.path))
+
+    def _public_card(self, caller: Context, address: str) -> Card | None:
+        return self.card_at("") if self.access.shows_card(caller, address) else None
 
     def check_card(self) -> None:
         """Raises `ConfigError` if the card breaks the rules of its versions, or contains a secret.

@@ -362,7 +362,6 @@ HOOKS = ("Create", "Get", "List", "Delete")
     ("rpc", "like"),
     [
         ("SubscribeToTask", "TaskSubscription"),
-        ("GetExtendedAgentCard", "GetAgentCard"),
         ("SetTaskPushNotificationConfig", "CreateTaskPushNotificationConfig"),
         *((f"{verb}TaskPushNotification", f"{verb}TaskPushNotificationConfig") for verb in HOOKS),
     ],
@@ -386,6 +385,14 @@ async def test_0_3_answers_names_that_only_documents_have(
         answers.append((error.code(), error.details()))
     assert answers[0] == answers[1]
     assert answers[0][0] is not grpc.StatusCode.UNIMPLEMENTED or "Error: " in answers[0][1]
+
+
+async def test_0_3_answers_both_names_of_the_card(channel: grpc.aio.Channel) -> None:
+    caller = Caller(channel, "0.3")
+    names = ("GetAgentCard", "GetExtendedAgentCard")
+    cards = [await caller.method(name, "GetAgentCard")({}) for name in names]
+    assert cards[0].name == "Desk"
+    assert cards[0] == cards[1]
 
 
 async def test_an_unknown_rpc_is_unimplemented(caller: Caller) -> None:

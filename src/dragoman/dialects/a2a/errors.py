@@ -88,6 +88,8 @@ WORDS = {
     "EXTENDED_AGENT_CARD_NOT_CONFIGURED": "Authenticated Extended Card is not configured",
     "EXTENSION_SUPPORT_REQUIRED": "Extension support required",
     "VERSION_NOT_SUPPORTED": "Version not supported",
+    # In no table, but gRPC has no challenge header: the words alone say what is missing.
+    "UNAUTHENTICATED": "Authentication required",
 }
 # 0.3 defines no status; its Python SDK has these (a2a-wire §12.1), and other readers use the body.
 _STATUSES_0_3: dict[type[e.DragomanError], int] = {

@@ -19,13 +19,21 @@ from msgspec.structs import replace
 from dragoman.core.errors import (
     ConfigError,
     DragomanError,
+    ExtendedCardOff,
     StoreUnavailable,
     TooSlow,
     Unparseable,
 )
 from dragoman.core.peer import Batch
 from dragoman.core.session import Call, Fault, Frame, Session, Update
-from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
+from dragoman.dialects.a2a.grpc.callee import (
+    METHODS,
+    PUBLIC_CARD_RPCS,
+    RPCS,
+    SERVICES,
+    VERSIONS,
+    GrpcCallee,
+)
 from dragoman.security.tls import Pem
 
 from ..driver import Driver, Exchange
@@ -33,7 +41,7 @@ from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
 from .agent_routes import AgentRoutes
-from .builtin_services import CountedCall, HealthService, Servicer, add_reflection
+from .builtin_services import CountedCall, HealthService, Servicer, add_reflection, client_in
 from .channel_options import options
 from .metadata import Trailers, certificate_name, headers_in, trailers_of
 
@@ -130,7 +138,8 @@ class GrpcServer:
             signal = await self._receive(exchange, path, servicer, counted)
             # A caller that leaves, or whose deadline has passed, must not interrupt the operation
             # halfway: a deadline of gRPC bounds the wait, never the task.
-            answer = exchange.answer(await asyncio.shield(exchange.ask(signal)))
+            asking = self._ask(exchange, signal, path, servicer)
+            answer = exchange.answer(await asyncio.shield(asking))
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             fault = exchange.fail(exc)
         finally:
@@ -142,6 +151,18 @@ class GrpcServer:
         if trailers:
             servicer.set_trailing_metadata(trailers)
         return answer.body
+
+    async def _ask(self, exchange: Exchange, call: Call, path: str, servicer: Servicer) -> Any:
+        try:
+            return await exchange.ask(call)
+        except ExtendedCardOff:
+            if path not in PUBLIC_CARD_RPCS:
+                raise
+            address, _ = client_in(servicer.peer())
+            card = exchange.server.public_card(exchange.ctx, address)
+            if card is None:
+                raise
+            return card
 
     async def _stream(self, path: str, messages: object, servicer: Servicer) -> None:
         began = perf_counter()

@@ -85,6 +85,12 @@ NAMES_0_3 = {
 """The names that clients of 0.3 look for at the beginning of the text (a2a-wire §12.4)."""
 
 
+PUBLIC_CARD_RPCS = frozenset(
+    f"/{old.SERVICE.name}/{name}" for name in ("GetAgentCard", "GetExtendedAgentCard")
+)
+"""The rpcs that answer with the public card where there is no extended one: 0.3 has one rpc for
+cards, and its name asks for any. Over JSON-RPC and REST that is an error (0.3 §7.10)."""
+
 _write_status = writer("google.rpc.Status")
 _write_info = writer("google.rpc.ErrorInfo")
 _write_bad_request = writer("google.rpc.BadRequest")

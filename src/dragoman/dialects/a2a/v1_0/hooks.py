@@ -10,6 +10,7 @@ from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, S
 
 from ..hooks import hook_methods
 from ..scalars import Wrong, count_in, each
+from ..version import method
 from . import wire
 
 
@@ -107,12 +108,61 @@ _HOOK = hook_methods(
     *((config_out, config_in), (page_out, page_in)),
 )
 
+
+# SetTaskPushNotificationConfig is the name of Create... in drafts between 0.3 and 1.0, which the
+# overview documents follow. Its config is nested there, as in 0.3; callers that only took over the
+# name send the flat one. The answer has both forms.
+
+
+def draft_set_in(params: wire.DraftSetParams) -> SetHook:
+    config = params.push_notification_config or params.push_notification_config_
+    if config is None:
+        return set_in(params)
+    if not config.url:
+        raise Wrong("Expected a url", ".pushNotificationConfig.url")
+    authentication = config.authentication or wire.DraftAuthentication()
+    scheme, *others = authentication.schemes or (authentication.scheme or "",)
+    hook = Hook(
+        hook_id=config.id or params.id or "",
+        task_id=task_in(params.task_id or params.task_id_),
+        url=config.url,
+        token=config.token or "",
+        scheme=scheme,
+        credentials=authentication.credentials or "",
+        other_schemes=tuple(others),
+    )
+    return SetHook(hook=hook)
+
+
+def draft_config_out(hook: Hook, op: SetHook) -> wire.DraftSetParams:
+    flat = hook_out(hook)
+    authentication = (
+        wire.DraftAuthentication(hook.scheme, hook.credentials, hook.schemes)
+        if flat.authentication is not None
+        else None
+    )
+    return wire.DraftSetParams(
+        flat.id,
+        flat.task_id,
+        flat.url,
+        flat.token,
+        flat.authentication,
+        push_notification_config=wire.DraftPushConfig(
+            hook.hook_id, hook.url, hook.token, authentication
+        ),
+    )
+
+
+_DRAFT_SET = method(
+    SetHook, wire.DraftSetParams, (draft_set_in, set_out), (draft_config_out, config_in)
+)
+
 METHODS = {
     "CreateTaskPushNotificationConfig": _HOOK.set,
     "GetTaskPushNotificationConfig": _HOOK.get,
     "ListTaskPushNotificationConfigs": _HOOK.list,
     "DeleteTaskPushNotificationConfig": _HOOK.delete,
     # The names of these methods in drafts between 0.3 and 1.0.
-    "SetTaskPushNotificationConfig": _HOOK.set,
+    "SetTaskPushNotificationConfig": _DRAFT_SET,
     "ListTaskPushNotificationConfig": _HOOK.list,
 }

@@ -125,6 +125,26 @@ class PushConfig(Params, frozen=True, gc=False):
     task_id_: str = ""
 
 
+class DraftAuthentication(Authentication, frozen=True, gc=False):
+    schemes: Words = ()
+
+
+class DraftPushConfig(Wire, frozen=True, gc=False):
+    """What `pushNotificationConfig` holds in the nested form of the drafts."""
+
+    id: Word = ""
+    url: Word = ""
+    token: Word = ""
+    authentication: DraftAuthentication | None = None
+
+
+class DraftSetParams(PushConfig, frozen=True, gc=False):
+    """The params of SetTaskPushNotificationConfig, flat as in 1.0 or nested as in the drafts."""
+
+    push_notification_config: DraftPushConfig | None = None
+    push_notification_config_: DraftPushConfig | None = None
+
+
 class Configuration(Wire, frozen=True, gc=False):
     accepted_output_modes: Words = ()
     history_length: Number = None
