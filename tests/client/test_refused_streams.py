@@ -67,7 +67,7 @@ async def test_a_refused_message_is_the_same_error(
         with pytest.raises(error, match="No") as caught:
             await found.stream("hi", task="t1").result()
         assert caught.value.code == code
-        assert asked == ["message/stream"]
+        assert asked == ["tasks/get", "message/stream"]  # the context of the task, then the message
 
 
 @told_in

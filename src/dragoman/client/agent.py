@@ -14,7 +14,7 @@ from dragoman.agent.parts import builtins_of
 from dragoman.agent.remote_calls import SendOptions, as_task
 from dragoman.core import operations as ops
 from dragoman.core.card import Card
-from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.errors import BadParams, DragomanError, PeerMisbehaved
 from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
 from dragoman.core.peer import ANYONE, Batch, Begun, Context
@@ -179,7 +179,12 @@ class RemoteAgent:
 
     async def resolve(self, task: Task | str, question: str, value: Json) -> Task:
         """Answers one question of a task by its name."""
-        op = ops.Resolve(task_id=_id(task), question=question, value=value)
+        op = ops.Resolve(
+            task_id=_id(task),
+            question=question,
+            value=value,
+            context_id=await self._context_of(task),
+        )
         return await self._remote.call(op, self._context)
 
     @overload
@@ -332,16 +337,33 @@ class RemoteAgent:
         if skill := about.pop("skill", ""):
             metadata["skillId"] = skill
         task = about.pop("task", "")
+        context_id = about.pop("context_id", "")
+        if task and not context_id:
+            context_id = await self._context_of(task)
         message = Message(
             message_id=about.pop("message_id", "") or uuid4().hex,
             role=_USER,
             parts=await parts_to_send(what, self.limits.file_size),
             task_id=_id(task) if task else "",
-            context_id=about.pop("context_id", ""),
+            context_id=context_id,
             metadata=metadata or None,
             references=tuple(map(_id, about.pop("references", ()))),
         )
         return message, _options(about)
+
+    async def _context_of(self, task: Task | str) -> str:
+        """Returns the context of a task. A message to a task names both (1.0 §3.4.3): servers that
+        know only the task may begin a new context, and fail the task for that. A task that is given
+        by its id is looked up; where that fails, the message itself tells what is wrong."""
+        if isinstance(task, Task):
+            return task.context_id
+        dialect = self._remote.transport.dialect
+        if dialect.names_tasks or dialect.conversation is not None:
+            return ""  # the name of the task is all that its messages need
+        try:
+            return (await self.get(task, history_length=0)).context_id
+        except DragomanError:
+            return ""
 
 
 def _options(about: dict[str, Any]) -> dict[str, Any]:

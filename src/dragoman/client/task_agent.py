@@ -235,7 +235,8 @@ class TaskAgent:
         """Sends a message to an existing task. If an earlier run may have sent it already, and the
         task no longer waits, it has arrived."""
         about = dict(about)
-        task_id = _id(about.pop("task"))
+        told = about.pop("task")
+        task_id = _id(told)
         async with self._agent() as agent:
             remote = self._remote(record)
             if remote.id:
@@ -244,7 +245,7 @@ class TaskAgent:
                     return await rested(agent, task_id)
             await remote.started(task_id)
             try:
-                answer = await agent.ask(*what, task=task_id, **about, **self._marks(record))
+                answer = await agent.ask(*what, task=told, **about, **self._marks(record))
             except TaskFinished:
                 task = await agent.get(task_id)
                 if task.state not in FINAL or not self._seat.run.attempt > 1:

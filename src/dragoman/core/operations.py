@@ -77,6 +77,8 @@ class Resolve(Operation[Task], frozen=True, gc=False):
     task_id: str
     question: str
     value: Json
+    context_id: str = ""
+    """The conversation of the task, for dialects in which a message is the answer."""
 
 
 class Watch(Operation[Task], frozen=True, gc=False):

@@ -342,7 +342,13 @@ class RemoteUpstream(Upstream):
         # The same key in every run: after a crash nobody knows whether the answer has arrived.
         mark = hashlib.sha256(op.question.encode()).hexdigest()[:24]
         key = f"{self._turn.task_id}.{mark}"
-        message = Message(message_id=key, role=Role.USER, parts=answer.parts, task_id=op.task_id)
+        message = Message(
+            message_id=key,
+            role=Role.USER,
+            parts=answer.parts,
+            task_id=op.task_id,
+            context_id=op.context_id,
+        )
         send = SendMessage(message=message, wait=False)
         try:
             await peer.call(send, replace(ctx, idempotency_key=key))

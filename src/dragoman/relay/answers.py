@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dragoman.core.errors import Conflict, PeerUnreachable, TaskFinished
+from dragoman.core.events import Stamped
 from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve
@@ -27,11 +28,13 @@ class Answers:
         self._upstream, self._in_doubt = upstream, in_doubt
         self._pending: Resolve | None = None
 
-    async def deliver(self, question: str, task_id: str, peer: Peer, ctx: Context) -> None:
-        """Sends the agent the answer to a question. If the connection breaks meanwhile, the next
-        one begins with it, because the question is not told again."""
+    async def deliver(self, question: str, asked: Stamped, peer: Peer, ctx: Context) -> None:
+        """Sends the agent the answer to a question of its task. If the connection breaks meanwhile,
+        the next one begins with it, because the question is not told again."""
         value, _ = self.given[question]
-        self._pending = Resolve(task_id=task_id, question=question, value=value)
+        self._pending = Resolve(
+            task_id=asked.task_id, question=question, value=value, context_id=asked.context_id
+        )
         await self.deliver_pending(peer, ctx)
 
     async def deliver_pending(self, peer: Peer, ctx: Context) -> None:

@@ -208,7 +208,7 @@ class EventMirror:
         if question not in answers.given:
             with self._upstream.waiting():
                 answers.given[question] = await ask_caller(self._turn, self._upstream, event)
-        await answers.deliver(question, entry.task_id, peer, self._ctx)
+        await answers.deliver(question, entry, peer, self._ctx)
 
     async def _waits(
         self, entry: Stamped, state: State, message: Message | None, peer: Peer

@@ -361,6 +361,7 @@ def _as_message(op: Resolve) -> SendMessage:
         role=Role.USER,
         parts=parts_of(answer_value(op.value)),
         task_id=op.task_id,
+        context_id=op.context_id,
     )
     # `Resolve` returns before the task comes to rest in every dialect, so the message does not wait
     # either: a caller that follows the task sees the outcome in its stream.
