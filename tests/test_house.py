@@ -90,7 +90,7 @@ def test_there_is_one_style_of_logging() -> None:
 
 
 def test_there_is_one_http_client_and_one_for_broken_requests() -> None:
-    clients = _importers("httpcore2", "httpx2", "http.client", "urllib.request")
+    clients = _importers("httpcore2", "httpx2", "http.client", "urllib.request", "h2.connection")
     outbound = [f"security/outbound/{name}.py" for name in ("guarded_http", "http2")]
     mcp = ["mcp/connection.py", "mcp/guarded_transport.py"]  # what its package wants, over ours
     assert clients == ["doctor/guard.py", "doctor/http.py", *mcp, *outbound]

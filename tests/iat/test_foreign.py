@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -48,6 +49,14 @@ def built_go(source: Path) -> str:
         command = [*GO.start(folder), "build", "-o", str(built), str(source)]
         subprocess.run(command, env=environ, check=True, timeout=600)
     return str(built)
+
+
+def node_http2(url: str) -> list[str]:
+    """Over HTTP/2 alone, by a server that announces no limit of concurrent streams."""
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("needs node on PATH")
+    return [found, str(Path(__file__).parent / "http2_agent.mjs"), f"{url}/iat"]
 
 
 @contextmanager
@@ -107,3 +116,16 @@ async def test_without_the_secret_nobody_registers(
             with pytest.raises(Exception, match="Unreachable"):
                 await host.find("foreign", 1.0)
             assert not host.agents
+
+
+@pytest.mark.slow
+async def test_a_tool_is_answered_over_http2_without_a_limit(tmp_path: Path) -> None:
+    """The answer goes over the connection whose stream has asked for it."""
+    host = engine_host()
+    async with asyncio.timeout(LIMIT), served(host, settings(tmp_path, "engine")) as url:
+        with running(node_http2(url)):
+            await host.find("foreign", LIMIT)
+            told = await asyncio.gather(
+                *(story(host, "b.txt", agent="foreign") for _ in range(5)),
+            )
+            assert [task.text for _, task in told] == ["b.txt has 5 bytes"] * 5

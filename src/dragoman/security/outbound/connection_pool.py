@@ -6,8 +6,9 @@ connections are a stack for each origin, of which the newest is taken, because i
 likely to be closed by the server just now; those in use are counted; and when the unused
 ones would make too many, the oldest of any origin is closed.
 
-A server that speaks HTTP/2 needs one connection for all requests. Whether it does is known when the
-first connection is there, so requests wait for that one, and only for that one.
+A server that speaks HTTP/2 needs one connection for all requests, or as many as its limit of
+concurrent streams demands. Whether it does is known when the first connection is there, so requests
+wait for that one, and only for that one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from .failures import PoolTimeout, ReadError
+from .failures import ConnectTimeout, PoolTimeout, ReadError
 from .http1 import Http1Connection
 from .socket_stream import SocketStream
 from .target import OutgoingRequest, Target
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 KEEP = 15.0
 """The seconds for which an unused connection is kept."""
+MAX_REFUSED_STREAMS = 4
+"""The number of times that a server may refuse to process a request over HTTP/2."""
 MOST_KEPT = 100
 """The number of unused connections that are kept."""
 
@@ -64,13 +67,16 @@ class ConnectionPool:
         self._kept = self._in_use = 0
         self._sweeping: asyncio.TimerHandle | None = None
         self._opening = asyncio.Lock()
-        self._shared: Http2Connection | None = None
-        self._retired: list[Http2Connection] = []
+        self._multiplexed: dict[Http2Connection, None] = {}
+        """The connections that speak HTTP/2; a dict, because it keeps its order."""
+        self._with_free_streams: dict[Http2Connection, None] = {}
+        """Those of them over which another request can go."""
+        self._waiting_for_stream: deque[asyncio.Future[None]] = deque()
 
     @property
     def multiplexes(self) -> bool:
         """Whether the server was found to speak HTTP/2."""
-        return self._shared is not None
+        return bool(self._multiplexed)
 
     async def begin(self, request: OutgoingRequest) -> HttpResponse:
         """Sends a request, and returns the response as soon as its headers are there."""
@@ -97,10 +103,10 @@ class ConnectionPool:
         self._unused.clear()
         self._kept = 0
         opened, self._open = self._open, set()
-        multiplexed, self._retired = self._retired, []
-        if self._shared is not None:
-            multiplexed.append(self._shared)
-            self._shared = None
+        multiplexed = [*self._multiplexed]
+        self._multiplexed.clear()
+        self._with_free_streams.clear()
+        self._wake(len(self._waiting_for_stream))
         for connection in opened:
             await connection.stream.aclose()
         for each in multiplexed:
@@ -172,8 +178,7 @@ class ConnectionPool:
         self._kept += 1
         if self._kept > MOST_KEPT:
             self._close(self._take(connection.origin, deque.popleft))
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(KEEP, self._sweep)
+        self._sweep_later()
 
     def _take(
         self, origin: str, end: Callable[[deque[Http1Connection]], Http1Connection]
@@ -189,76 +194,142 @@ class ConnectionPool:
     def _sweep(self) -> None:
         """Closes what was not used for a while."""
         self._sweeping = None
+        for shared in [*self._multiplexed]:
+            if shared.is_unused and _is_stale(shared):
+                self._multiplexed.pop(shared)
+                self._with_free_streams.pop(shared, None)
+                shared.socket.close()
         for origin in [*self._unused]:
             while (unused := self._unused.get(origin)) and _is_stale(unused[0]):
                 self._close(self._take(origin, deque.popleft))
-        if self._unused:
+        if self._unused or any(each.is_unused for each in self._multiplexed):
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(KEEP, self._sweep)
 
     def _close(self, connection: Http1Connection) -> None:
         self._open.discard(connection)
         connection.stream.close()
 
-    # HTTP/2: all exchanges share one connection.
+    # HTTP/2: exchanges share connections, each as many as the server allows.
 
     async def _begin_multiplexed(self, request: OutgoingRequest) -> HttpResponse | None:
-        """Sends a request over the shared connection; None if the server speaks HTTP/1.1 only."""
-        while (shared := await self._multiplexed(request)) is not None:
+        """Sends a request over a shared connection; None if the server speaks HTTP/1.1 only."""
+        for _ in range(MAX_REFUSED_STREAMS):
+            connection = await self._find_stream(request)
+            if connection is None:
+                return None
             from .http2 import Retired
 
             try:
-                return await shared.begin(request)
+                return await connection.begin(request)
             except Retired:
                 continue  # it ended in between, and nothing was processed
-        return None
+        raise PoolTimeout("it refuses every stream")
 
-    async def _multiplexed(self, request: OutgoingRequest) -> Http2Connection | None:
-        """Returns the shared connection; None if the server speaks HTTP/1.1 only."""
-        await _acquire(self._opening, request.connect)
+    async def _find_stream(self, request: OutgoingRequest) -> Http2Connection | None:
+        """Returns a connection with a free stream; None if the server speaks HTTP/1.1 only."""
+        connection = next(iter(self._with_free_streams), None)
+        if connection is not None and connection.free_streams and not _has_news(connection):
+            return connection
         try:
-            shared = self._shared
-            if shared is not None:
-                if shared.is_usable():
-                    return shared
-                await self._retire()
+            async with asyncio.timeout(request.connect):
+                while True:
+                    connection = next(iter(self._with_free_streams), None)
+                    if connection is not None:
+                        if _has_news(connection):
+                            await _let_arrive()  # what has come may be the end of the connection
+                        if connection.free_streams:
+                            return connection
+                        self._update(connection)
+                    elif not await self._open_multiplexed(request):
+                        return None
+        except TimeoutError:
+            if not self._multiplexed:
+                raise ConnectTimeout from None
+            streams = sum(each.max_streams for each in self._multiplexed)
+            raise PoolTimeout(
+                f"all {streams} streams that it allows at once are in use, and none became free in "
+                f"{request.connect:g} s"
+            ) from None
+
+    async def _open_multiplexed(self, request: OutgoingRequest) -> bool:
+        """Opens a connection, or waits for a free stream. Returns whether to look for one again;
+        otherwise the server speaks HTTP/1.1 only."""
+        async with self._opening:
+            if self._with_free_streams:
+                return True
             if not self._http2:  # that was found out while we waited
-                return None
-            stream = await self._connect(request.target, request.connect)
-            tls = stream.get_extra_info("ssl_object")
-            if not self._http1 or (tls is not None and tls.selected_alpn_protocol() == "h2"):
+                return False
+            # One whose limit is not known yet will be settled sooner than another is opened.
+            is_settled = all(each.settled for each in self._multiplexed)
+            if is_settled and len(self._multiplexed) < self._most:
+                stream = await self._connect(request.target, request.connect)
+                tls = stream.get_extra_info("ssl_object")
+                if self._http1 and (tls is None or tls.selected_alpn_protocol() != "h2"):
+                    self._http2 = False
+                    self._keep(self._opened(stream, request.target.origin))
+                    return False
                 from .http2 import Http2Connection
 
-                self._shared = Http2Connection(request, stream, KEEP)
-                return self._shared
-            self._http2 = False
-            self._keep(self._opened(stream, request.target.origin))
-            return None
-        finally:
-            self._opening.release()
+                # A server has announced its limit to the connection before.
+                known = max((each.max_streams for each in self._multiplexed), default=1)
+                connection = Http2Connection(stream, self._update, assumed_streams=known)
+                self._multiplexed[connection] = None
+                self._update(connection)
+                return True
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting_for_stream.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter in self._waiting_for_stream:
+                self._waiting_for_stream.remove(waiter)
+            elif not waiter.cancelled():  # the stream became free too late to be used
+                self._wake(1)
+            raise
+        return True
 
-    async def _retire(self) -> None:
-        """Puts the shared connection out of use; responses that still arrive over it may end."""
-        if self._shared is not None:
-            self._retired.append(self._shared)
-            self._shared = None
-        for each in [*self._retired]:
-            if each.is_over():
-                self._retired.remove(each)
-                await each.close()
+    def _update(self, connection: Http2Connection) -> None:
+        """Notes whether a connection has free streams, and who may use them."""
+        if connection not in self._multiplexed:
+            return
+        if not connection.is_usable:
+            del self._multiplexed[connection]
+            self._with_free_streams.pop(connection, None)
+            self._wake(len(self._waiting_for_stream))  # one of them will open another connection
+            connection.socket.close()
+        elif free := connection.free_streams:
+            self._with_free_streams[connection] = None
+            self._wake(free)
+            if connection.is_unused:
+                self._sweep_later()
+        else:
+            self._with_free_streams.pop(connection, None)
+
+    def _wake(self, count: int) -> None:
+        """Lets the requests that have waited longest look for a stream again."""
+        while count and self._waiting_for_stream:
+            waiter = self._waiting_for_stream.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
 
 
-async def _acquire(lock: asyncio.Lock, seconds: float | None) -> None:
-    if not lock.locked():
-        await lock.acquire()
-        return
-    try:
-        async with asyncio.timeout(seconds):
-            await lock.acquire()
-    except TimeoutError:
-        raise PoolTimeout from None
+def _has_news(connection: Http2Connection) -> bool:
+    """Returns whether an unused connection may have ended without our knowledge."""
+    return connection.is_unused and not connection.socket.is_fresh()
 
 
-def _is_stale(connection: Http1Connection) -> bool:
+async def _let_arrive() -> None:
+    """Lets the event loop read the sockets that are ready."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
+def _is_stale(connection: Http1Connection | Http2Connection) -> bool:
     return monotonic() - connection.unused_since > KEEP
 
 

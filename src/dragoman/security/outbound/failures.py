@@ -109,7 +109,7 @@ def _why_no_connection(exc: BaseException) -> str:
         if isinstance(cause, ConnectionRefusedError):
             return "nobody listens there"
         cause = cause.__cause__ or cause.__context__
-    if isinstance(exc, ConnectionTimeout):
+    if isinstance(exc, ConnectionTimeout) and not exc.args:
         return "there was no connection in time"
     return str(exc) or type(exc).__name__
 

@@ -35,7 +35,7 @@ class Http1Connection:
         """Sends a request, and returns the status and the headers of the response."""
         parser = self._parser
         # A body that the other side does not want is no reason to wait: its answer may say why.
-        head, body = _head(request), request.body
+        head, body = encode_head(request), request.body
         if len(body) > LARGE:
             self.stream.send(head)
             self.stream.send(body)
@@ -60,7 +60,8 @@ class Http1Connection:
         return self._parser.reusable and self.stream.is_silent
 
 
-def _head(request: OutgoingRequest) -> bytes:
+def encode_head(request: OutgoingRequest) -> bytes:
+    """Returns the head of a request. Raises `LocalProtocolError` if it would not be one."""
     fields = request.fields
     line = f"{request.method} {request.path} HTTP/1.1"
     head = "\r\n".join([line, *map(": ".join, fields), "\r\n"]).encode("latin-1", "replace")
