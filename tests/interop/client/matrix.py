@@ -45,7 +45,9 @@ KNOWN: dict[tuple[str, str, str], Known] = {
     ("a2a-sdk 0.3.26", "a2a-0.3-rest", "list"): _NOTHING,
     ("a2a-sdk 0.3.26", "a2a-0.3-rest", "push list"): _NOTHING,
     ("a2a-sdk 0.3.26", "a2a-0.3-rest", "push delete"): Known("405", "refused with HTTP 405"),
-    ("@a2a-js/sdk 1.3.0", "a2a-0.3-rest", "list"): Known("`array`", "it answers in words of 1.0"),
+    ("@a2a-js/sdk 1.3.0", "a2a-0.3-rest", "list"): Known(
+        "TaskPage(tasks=()", "it lists the tasks of a tenant of 1.0 called `v1`, which has none"
+    ),
     ("@a2a-js/sdk 1.3.0", "a2a-0.3-rest", "files"): _BYTES,
     ("@a2a-js/sdk 1.3.0", "a2a-0.3-grpc", "files"): _BYTES,
     **{("fasta2a 2.1.1", "a2a-1.0", name): _NO_NAME for name in _HOOKS},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from doctor.servers import wait_for
-from interop.peers import A2A_JS, A2A_SDK, A2A_SDK_0_3, FASTA2A, PYTHON_A2A, Peer
+from interop.peers import A2A_GO, A2A_JS, A2A_SDK, A2A_SDK_0_3, FASTA2A, PYTHON_A2A, Peer
 from ports import own_port
 
 SCRIPTS = Path(__file__).parents[2] / "interop" / "servers"
@@ -18,7 +18,8 @@ SUFFIX = {"JSONRPC": "", "HTTP+JSON": "-rest", "GRPC": "-grpc"}
 
 
 class Server(NamedTuple):
-    """One SDK, the script that serves an agent with it, and what that speaks."""
+    """One SDK, the script that serves an agent with it (or what a compiled program calls that),
+    and what it speaks."""
 
     name: str
     peer: Peer
@@ -33,6 +34,7 @@ SERVERS = (
     Server("a2a-sdk 1.3.0", A2A_SDK, "a2a_sdk.py", ("1.0", "0.3"), tuple(BINDINGS)),
     Server("a2a-sdk 0.3.26", A2A_SDK_0_3, "a2a_sdk_0_3.py", ("0.3",), tuple(BINDINGS)),
     Server("@a2a-js/sdk 1.3.0", A2A_JS, "a2a_js.mjs", ("1.0", "0.3"), tuple(BINDINGS)),
+    Server("a2a-go 2.4.0", A2A_GO, "agent", ("1.0", "0.3"), tuple(BINDINGS)),
     Server("fasta2a 2.1.1", FASTA2A, "fasta2a_server.py", ("1.0",)),
     Server("python-a2a 0.5.10", PYTHON_A2A, "python_a2a_server.py", ("0.1",), dialect="python-a2a"),
 )
@@ -77,7 +79,9 @@ def running(server: Server, folder: Path) -> Iterator[Running]:
     """Starts a server, and stops it. Raises `PeerUnavailable`."""
     home = server.peer.ready()
     ports = {binding: own_port() for binding in server.bindings}
-    command = [server.peer.start(home)[0], str(SCRIPTS / server.script)]
+    compiled = server.peer.sources is not None
+    script = server.script if compiled else str(SCRIPTS / server.script)
+    command = [server.peer.start(home)[0], script]
     if server.script.endswith(".mjs"):
         command.append(str(home))
     log = folder / f"{server.peer.name}.log"

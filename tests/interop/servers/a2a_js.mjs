@@ -10,6 +10,7 @@ const require = createRequire(join(folder, "package.json"));
 const express = require("express");
 const grpc = require("@grpc/grpc-js");
 const { Role, TaskState } = require("@a2a-js/sdk");
+const { ContentTypeNotSupportedError } = require("@a2a-js/sdk/errors");
 const {
   AgentEvent,
   DefaultRequestHandler,
@@ -24,39 +25,54 @@ const { createLegacyAwarePushNotificationSender } = require("@a2a-js/sdk/compat/
 const { LegacyA2AService, legacyGrpcService } = require("@a2a-js/sdk/compat/v0_3/server/grpc");
 
 const pause = (milliseconds) => new Promise((resume) => setTimeout(resume, milliseconds));
-const part = ($case, value, filename = "") => ({
+const part = ($case, value, filename = "", mediaType = "") => ({
   content: { $case, value },
   metadata: undefined,
   filename,
-  mediaType: "",
+  mediaType,
 });
 let messages = 0;
 
-// Echoes in capitals; `count N`, `ask`, `parts` and `slow` do something else.
+// The command of a message, and the text that belongs to it.
+function asked(message) {
+  const text = message.parts
+    .map(({ content }) => (content?.$case === "text" ? content.value : ""))
+    .join("");
+  for (const { content } of message.parts) {
+    if (content?.$case === "data" && content.value?.do) return [content.value.do, text];
+  }
+  const [command, rest] = text.split(" ");
+  return ["ask", "count", "parts", "slow"].includes(command) ? [command, rest] : ["echo", text];
+}
+
+// Does what a data part names as `do`, or the first word of the text; else it echoes loudly.
 class Desk {
   canceled = new Set();
+  trips = new Map();
+  waiting = [];
 
   async execute({ taskId, contextId, userMessage, task }, bus) {
-    const status = (state, text) => ({
+    const said = (text, taskId, metadata) => ({
+      messageId: `said-${++messages}`,
+      role: Role.ROLE_AGENT,
+      parts: [part("text", text)],
+      taskId,
+      contextId,
+      extensions: [],
+      metadata,
+      referenceTaskIds: [],
+    });
+    const status = (state, text, metadata) => ({
       state,
       timestamp: new Date().toISOString(),
-      message: text && {
-        messageId: `said-${++messages}`,
-        role: Role.ROLE_AGENT,
-        parts: [part("text", text)],
-        taskId,
-        contextId,
-        extensions: [],
-        metadata: undefined,
-        referenceTaskIds: [],
-      },
+      message: text && said(text, taskId, metadata),
     });
-    const report = (state, text) =>
+    const report = (state, text, metadata) =>
       bus.publish(
         AgentEvent.statusUpdate({
           taskId,
           contextId,
-          status: status(state, text),
+          status: status(state, text, metadata),
           metadata: undefined,
         }),
       );
@@ -79,10 +95,12 @@ class Desk {
         }),
       );
 
-    const text = userMessage.parts
-      .map(({ content }) => (content?.$case === "text" ? content.value : ""))
-      .join("");
-    const [command, rest] = text.split(" ");
+    const [command, text] = asked(userMessage);
+    if (command === "greet") {
+      bus.publish(AgentEvent.message(said("hello yourself", "")));
+      return bus.finished();
+    }
+    if (command === "picky") throw new ContentTypeNotSupportedError("No pictures, please");
     bus.publish(
       AgentEvent.task(
         task ?? {
@@ -96,34 +114,63 @@ class Desk {
       ),
     );
     report(TaskState.TASK_STATE_WORKING);
-    if (!task && command === "ask") {
+    if (!task && (command === "ask" || command === "trip")) {
+      this.trips.set(taskId, [command]);
       report(TaskState.TASK_STATE_INPUT_REQUIRED, "Which city?");
       return bus.finished();
     }
-    if (command === "slow") {
+    if (task) {
+      const known = this.trips.get(taskId);
+      known.push(text);
+      if (known[0] === "trip" && known.length === 2) {
+        report(TaskState.TASK_STATE_INPUT_REQUIRED, "How many days?");
+        return bus.finished();
+      }
+      const trip = known[0] === "trip" ? `${known[2]} days in ${known[1]}` : `A trip to ${text}`;
+      write("result", [part("text", trip)]);
+    } else if (command === "fail") {
+      report(TaskState.TASK_STATE_FAILED, "No paper left", { reason: "paper" });
+      return bus.finished();
+    } else if (command === "refuse") {
+      report(TaskState.TASK_STATE_REJECTED, "Not for me");
+      return bus.finished();
+    } else if (command === "halves") {
+      write("result", [part("text", "first ")], false, false);
+      report(TaskState.TASK_STATE_WORKING, "half of it");
+      await new Promise((resume) => this.waiting.push(resume));
+      write("result", [part("text", "second")], true);
+    } else if (command === "let-go") {
+      for (const resume of this.waiting.splice(0)) resume();
+      write("result", [part("text", "gone")]);
+    } else if (command === "name") {
+      write("result", [part("text", userMessage.metadata?.skillId ?? "")]);
+    } else if (command === "slow") {
+      report(TaskState.TASK_STATE_WORKING, "begun");
       for (let tries = 0; tries < 600 && !this.canceled.has(taskId); tries++) await pause(100);
       if (this.canceled.has(taskId)) {
         report(TaskState.TASK_STATE_CANCELED);
         return bus.finished();
       }
     } else if (command === "count") {
-      const many = Number(rest);
+      const many = Number(text);
       for (let number = 0; number < many; number++) {
         if (number % 7 === 3) report(TaskState.TASK_STATE_WORKING, `at ${number}`);
         if (number % 11 === 5) write(`facts-${number}`, [part("data", { number })]);
         write("result", [part("text", `${number} `)], number > 0, number === many - 1);
         await pause(10);
       }
-    } else if (command === "parts") {
+    } else if (["parts", "file", "data"].includes(command)) {
       const turned = userMessage.parts.flatMap(({ content }) => {
         if (content?.$case === "raw") {
-          return [part("raw", Buffer.from(content.value).reverse(), "back.bin")];
+          const turned = Buffer.from(content.value).reverse();
+          return [part("raw", turned, "back.bin", "application/x-back")];
         }
-        return content?.$case === "data" ? [part("data", { got: content.value })] : [];
+        if (content?.$case !== "data" || content.value?.do) return [];
+        return [part("data", { got: content.value })];
       });
       write("result", turned);
     } else {
-      write("result", [part("text", task ? `A trip to ${text}` : text.toUpperCase())]);
+      write("result", [part("text", text.toUpperCase())]);
     }
     report(TaskState.TASK_STATE_COMPLETED);
     bus.finished();
@@ -195,9 +242,9 @@ for (const [port, handler] of [
   app.listen(Number(port), "127.0.0.1");
 }
 const server = new grpc.Server();
-const asked = { requestHandler, userBuilder: GrpcUsers.noAuthentication };
-server.addService(A2AService, grpcService(asked));
-server.addService(LegacyA2AService, legacyGrpcService(asked));
+const calls = { requestHandler, userBuilder: GrpcUsers.noAuthentication };
+server.addService(A2AService, grpcService(calls));
+server.addService(LegacyA2AService, legacyGrpcService(calls));
 server.bindAsync(`127.0.0.1:${grpcPort}`, grpc.ServerCredentials.createInsecure(), (error) => {
   if (error) throw error;
 });

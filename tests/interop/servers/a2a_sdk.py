@@ -13,7 +13,13 @@ from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import (
     add_A2AServiceServicer_to_server as add_old_service,
 )
 from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
-from a2a.helpers import new_data_part, new_raw_part, new_task_from_user_message, new_text_part
+from a2a.helpers import (
+    new_data_part,
+    new_raw_part,
+    new_task_from_user_message,
+    new_text_message,
+    new_text_part,
+)
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
@@ -29,8 +35,17 @@ from a2a.server.tasks import (
     InMemoryTaskStore,
     TaskUpdater,
 )
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, TaskState
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    Message,
+    Role,
+    TaskState,
+)
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+from a2a.utils.errors import ContentTypeNotSupportedError
 from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
 
@@ -42,37 +57,108 @@ BINDINGS = {
 }
 
 
+WORKING, ROLE_AGENT = TaskState.TASK_STATE_WORKING, Role.ROLE_AGENT
+
+
+def asked(message: Message) -> tuple[str, str]:
+    """The command of a message, and the text that belongs to it."""
+    text = "".join(part.text for part in message.parts)
+    for part in message.parts:
+        if part.WhichOneof("content") == "data":
+            value = MessageToDict(part.data)
+            if isinstance(value, dict) and "do" in value:
+                return value["do"], text
+    command, _, rest = text.partition(" ")
+    if command in ("ask", "count", "parts", "slow"):
+        return command, rest
+    return "echo", text
+
+
+def said(updater: TaskUpdater, words: str) -> Message:
+    return updater.new_agent_message([new_text_part(words)])
+
+
 class Desk(AgentExecutor):
-    """Echoes in capitals; `count N`, `ask`, `parts` and `slow` do something else."""
+    """Does what a data part names as `do`, or the first word of the text; else it echoes loudly."""
+
+    def __init__(self) -> None:
+        self.trips: dict[str, list[str]] = {}
+        self.gate = asyncio.Event()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        text = context.get_user_input()
-        command, _, rest = text.partition(" ")
-        if context.current_task is not None:
-            task, answer = context.current_task, f"A trip to {text}"
-        else:
-            task, answer = new_task_from_user_message(context.message), text.upper()
+        command, text = asked(context.message)
+        if command == "greet":
+            await event_queue.enqueue_event(new_text_message("hello yourself", role=ROLE_AGENT))
+            return
+        if command == "picky":
+            raise ContentTypeNotSupportedError("No pictures, please")
+        task = context.current_task
+        if task is None:
+            task = new_task_from_user_message(context.message)
             await event_queue.enqueue_event(task)
         updater = TaskUpdater(event_queue, task.id, task.context_id)
         await updater.start_work()
-        if context.current_task is None and command == "ask":
-            await updater.requires_input(updater.new_agent_message([new_text_part("Which city?")]))
-            return
-        if command == "slow":
-            await asyncio.sleep(60)  # until it is canceled
-        elif command == "count":
-            await self.count(updater, int(rest))
-        elif command == "parts":
-            await self.parts(updater, context)
+        if context.current_task is not None:
+            await self.answer(updater, task.id, text)
+        elif command in ("ask", "trip"):
+            self.trips[task.id] = [command]
+            await updater.requires_input(said(updater, "Which city?"))
+        elif command == "fail":
+            message = said(updater, "No paper left")
+            message.metadata.update({"reason": "paper"})
+            await updater.failed(message)
+        elif command == "refuse":
+            await updater.reject(said(updater, "Not for me"))
         else:
-            await updater.add_artifact([new_text_part(answer)], artifact_id="result")
+            await self.work(updater, context, command, text)
+            await updater.complete()
+
+    async def work(
+        self, updater: TaskUpdater, context: RequestContext, command: str, text: str
+    ) -> None:
+        match command:
+            case "slow":
+                await updater.update_status(WORKING, said(updater, "begun"))
+                await asyncio.sleep(60)  # until it is canceled
+            case "count":
+                await self.count(updater, int(text))
+            case "parts" | "file" | "data":
+                await self.parts(updater, context)
+            case "halves":
+                gate = self.gate
+                await updater.add_artifact([new_text_part("first ")], artifact_id="result")
+                await updater.update_status(WORKING, said(updater, "half of it"))
+                await gate.wait()
+                await updater.add_artifact(
+                    [new_text_part("second")], artifact_id="result", append=True, last_chunk=True
+                )
+            case "let-go":
+                self.gate.set()
+                self.gate = asyncio.Event()
+                await updater.add_artifact([new_text_part("gone")], artifact_id="result")
+            case "name":
+                skill = MessageToDict(context.message.metadata).get("skillId", "")
+                await updater.add_artifact([new_text_part(skill)], artifact_id="result")
+            case _:
+                await updater.add_artifact([new_text_part(text.upper())], artifact_id="result")
+
+    async def answer(self, updater: TaskUpdater, task_id: str, text: str) -> None:
+        """Goes on with a task that has asked: once for `ask`, twice for `trip`."""
+        known = self.trips[task_id]
+        known.append(text)
+        words = f"A trip to {text}"
+        if known[0] == "trip":
+            if len(known) == 2:
+                await updater.requires_input(said(updater, "How many days?"))
+                return
+            words = f"{known[2]} days in {known[1]}"
+        await updater.add_artifact([new_text_part(words)], artifact_id="result")
         await updater.complete()
 
     async def count(self, updater: TaskUpdater, many: int) -> None:
         for number in range(many):
             if number % 7 == 3:
-                said = updater.new_agent_message([new_text_part(f"at {number}")])
-                await updater.update_status(TaskState.TASK_STATE_WORKING, said)
+                await updater.update_status(WORKING, said(updater, f"at {number}"))
             if number % 11 == 5:
                 fact = [new_data_part({"number": number})]
                 await updater.add_artifact(fact, artifact_id=f"facts-{number}")
@@ -89,10 +175,12 @@ class Desk(AgentExecutor):
         for part in context.message.parts:
             match part.WhichOneof("content"):
                 case "raw":
-                    raw = part.raw[::-1]
-                    made.append(new_raw_part(raw, media_type=part.media_type, filename="back.bin"))
+                    kind = "application/x-back"
+                    made.append(new_raw_part(part.raw[::-1], media_type=kind, filename="back.bin"))
                 case "data":
-                    made.append(new_data_part({"got": MessageToDict(part.data)}))
+                    value = MessageToDict(part.data)
+                    if not isinstance(value, dict) or "do" not in value:
+                        made.append(new_data_part({"got": value}))
         await updater.add_artifact(made, artifact_id="result")
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:

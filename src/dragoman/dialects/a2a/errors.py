@@ -243,7 +243,7 @@ class _ErrorBody(_Status, frozen=True):
 _read_body = msgspec.json.Decoder(_ErrorBody).decode
 
 
-def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
+def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> dict[str, Json]:
     """Returns the REST body of 1.0 (§11.6): google.rpc.Status."""
     return {
         "error": {
@@ -257,11 +257,12 @@ def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
 
 def body_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
     """Returns the REST body of 0.3, which defines none: it has what each of its SDKs looks for
-    (D5)."""
+    (D5). a2a-go looks for `error` as in 1.0."""
     body = {
         "code": spelling.code,
         "message": message_out(error, spelling),
         "type": _names_0_3[spelling.code],
+        **body_1_0(error, spelling, status),
     }
     data = details_0_3(error)
     return body if data is None else body | {"data": data}

@@ -181,8 +181,10 @@ class RpcCallee(A2ACallee):
         status = 415 if error is self._wrong_type else spelling.rpc
         message = version.words.get(type(error)) or errors.message_out(error, spelling)
         body = jsonrpc.Error(spelling.code, message, version.details(error))
-        # Clients of 0.3 read only events from a streaming method (D10).
-        as_event = self._streams and status == 200 and version.refuses_in_stream
+        # Clients of 0.3 read only events from a streaming method (D10), and so does a2a-go, which
+        # says so.
+        only_events = self._headers.get("accept", "").strip() == "text/event-stream"
+        as_event = self._streams and status == 200 and (version.refuses_in_stream or only_events)
         headers = EVENT_STREAM if as_event else NOTHING
         return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, body)), "", headers, status)
 

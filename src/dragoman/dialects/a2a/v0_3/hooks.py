@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from dragoman.core.model import Hook
 from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, SetHook
@@ -94,15 +95,16 @@ def page_out(page: HookPage, op: ListHooks) -> tuple[wire.TaskPushConfig, ...]:
 
 
 def page_in(raw: Raw) -> HookPage:
-    return HookPage(each(one_in, _read_configs(raw)))
+    return HookPage(each(one_in, _read_configs(raw) or ()))
 
 
 _read_config = msgspec.json.Decoder(wire.TaskPushConfig).decode
-_read_configs = msgspec.json.Decoder(tuple[wire.TaskPushConfig, ...]).decode
+_read_configs = msgspec.json.Decoder(tuple[wire.TaskPushConfig, ...] | None).decode
 _HOOK = hook_methods(
     (wire.TaskPushConfig, wire.PushParams, wire.PushParams),
     *((set_in, set_out), get_in, (list_in, list_out), delete_in),
     *((config_out, config_in), (page_out, page_in)),
 )
 
+_HOOK = _HOOK._replace(list=replace(_HOOK.list, null=True))  # a2a-go omits an empty list
 METHODS = {f"tasks/pushNotificationConfig/{verb}": row for verb, row in _HOOK._asdict().items()}

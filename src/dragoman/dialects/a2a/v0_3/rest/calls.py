@@ -78,8 +78,12 @@ def page_out(page: TaskPage, op: ListTasks) -> tuple[wire.Task, ...]:
 
 
 def page_in(raw: Raw) -> TaskPage:
-    tasks = each(CODEC.task_in, _read_tasks(raw))
-    return TaskPage(tasks, "", len(tasks), len(tasks))
+    """Reads a list of tasks: the text of 0.3 has an array, a2a-go the object of the `.proto`."""
+    bare = bytes(raw).lstrip()[:1] == b"["
+    page = wire.TaskPage(_read_tasks(raw)) if bare else _read_page(raw)
+    tasks = each(CODEC.task_in, page.tasks or ())
+    token = page.next_page_token or page.next_page_token_
+    return TaskPage(tasks, token, len(tasks), len(tasks))
 
 
 NEXT_PAGE = "x-next-page-token"
@@ -95,10 +99,11 @@ def page_headers_out(page: TaskPage, op: ListTasks) -> Mapping[str, str]:
 
 
 def page_headers_in(page: TaskPage, headers: Mapping[str, str]) -> TaskPage:
-    return replace(page, next_token=unquote(headers.get(NEXT_PAGE, "")))
+    return replace(page, next_token=page.next_token or unquote(headers.get(NEXT_PAGE, "")))
 
 
 _read_tasks = msgspec.json.Decoder(tuple[wire.Task, ...]).decode
+_read_page = msgspec.json.Decoder(wire.TaskPage).decode
 _STEP = (STEPS.sent_out, STEPS.sent_in)
 
 SEND = replace(method(SendMessage, wire.SendParams, (send_in, send_out), _STEP), notes=file_notes)

@@ -69,6 +69,14 @@ class Task(objects.ProtoTask[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
 
 
+class TaskPage(Wire, frozen=True, gc=False):
+    """Only read: 0.3 §3.5.3 has a bare array."""
+
+    tasks: tuple[Task, ...] | None = None
+    next_page_token: Word = ""
+    next_page_token_: str = ""
+
+
 class StatusUpdate(objects.SharedStatusUpdate[Status], frozen=True, gc=False):
     status: Status = Status()
     final: Flag = False
