@@ -44,6 +44,16 @@ async def trip(turn: Turn) -> str:
     return f"A trip to {answer}"
 
 
+@agent.skill("finish")
+async def finish(turn: Turn) -> str:
+    """Is done early, and again, and once more than a whole."""
+    await turn.progress(0.5)
+    for _ in range(2):
+        await turn.progress(1.0)
+        await turn.say("Tidying up")
+    return "done"
+
+
 @agent.skill("book")
 async def book(turn: Turn) -> str:
     """Asks for an approval."""

@@ -130,6 +130,21 @@ async def test_a_question_is_answered_by_elicitation_with_progress_before_and_af
     assert steps[-1][2] == "A trip to Rome"
 
 
+async def test_progress_grows_and_never_exceeds_its_total(client: Connect, server: Any) -> None:
+    steps: list[tuple[float, float | None]] = []
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, total))
+
+    async with client(server) as mcp:
+        await mcp.call_tool("finish", {"message": "x"}, progress_callback=told)
+    assert len(steps) >= 5
+    assert (1.0, 1.0) in steps
+    assert [each for each in steps if each[1] is not None and each[0] > each[1]] == []
+    numbers = [progress for progress, _ in steps]
+    assert numbers == sorted(set(numbers))
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [

@@ -105,6 +105,33 @@ def test_a_mistake_is_told_in_words(tmp_path: Path, args: tuple[str, ...], said:
     assert "Traceback" not in done.stderr
 
 
+async def test_without_arguments_the_agents_of_the_settings_are_offered(
+    stdio: Callable[..., Any], client: Callable[..., Client], tmp_path: Path
+) -> None:
+    """As `dragoman serve` offers them: those in files, and those elsewhere."""
+    async with served(agent("Far")) as far:
+        (tmp_path / "dragoman.toml").write_text(
+            f'[server]\nstore = "memory:"\n[agents.near]\nfile = "{DESK}"\n'
+            f'[agents.far]\nurl = "{far}"\n'
+        )
+        async with client(stdio()) as mcp:
+            names = {each.name for each in (await mcp.list_tools()).tools}
+            assert {"near__greet", "far__hello", "far__ask"} <= names
+            assert text(await mcp.call_tool("near__say", {"message": "hi"})) == "hi"
+            greeted = await mcp.call_tool("far__hello", {"who": "Ada"})
+            assert text(greeted) == "Far (a2a-1.0) greets Ada"
+
+
+async def test_the_only_agent_of_the_settings_needs_no_name_in_its_tools(
+    stdio: Callable[..., Any], client: Callable[..., Client], tmp_path: Path
+) -> None:
+    (tmp_path / "dragoman.toml").write_text(
+        f'[server]\nstore = "memory:"\n[agents.near]\nfile = "{DESK}"\n'
+    )
+    async with client(stdio()) as mcp:
+        assert text(await mcp.call_tool("say", {"message": "hi"})) == "hi"
+
+
 def agent(name: str) -> Agent:
     made = Agent(name, description=f"It is {name}.")
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Annotated
@@ -20,11 +20,12 @@ from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable
 from dragoman.core.log import Logger
 from dragoman.core.peer import ANYONE, Context, Peer
+from dragoman.gateway.upstream_agent import UpstreamAgent
 from dragoman.mcp import extra
 from dragoman.mcp.tools import OfferedAgent
 from dragoman.observability.log import set_up
-from dragoman.server.agent_loader import load_agent, split_name
-from dragoman.server.agent_names import slug
+from dragoman.server.agent_loader import load_agent, load_agents, split_name
+from dragoman.server.agent_names import by_name, slug
 from dragoman.server.engines import engines_for
 from dragoman.server.running_peers import RunningPeers
 from dragoman.settings import Settings
@@ -39,6 +40,8 @@ from ..session_options import (
 from .server_flags import ConfigFile
 
 log = Logger("mcp")
+CARD_TIMEOUT_SECONDS = 10.0
+"""How long the start waits for the cards of agents elsewhere."""
 
 
 def mcp(
@@ -46,7 +49,8 @@ def mcp(
         str,
         Parameter(
             help="Python file with an agent (FILE or FILE:NAME), or the address of an agent in any "
-            "dialect; NAME=FILE and NAME=URL give it a name."
+            "dialect; NAME=FILE and NAME=URL give it a name. "
+            "[default: those of \\[agents.NAME] in the settings]"
         ),
     ],
     store: Annotated[
@@ -73,8 +77,11 @@ def mcp(
     extra.require()
     flags = {"store": store, "log_level": log_level}
     settings = config.load(flags, os.environ, config_file)
-    if not agents:
-        raise ConfigError("Which agents? Give files or addresses: dragoman mcp FILE.py URL")
+    if not agents and not settings.agents:
+        raise ConfigError(
+            "Which agents? Give files or addresses: dragoman mcp FILE.py URL, "
+            "or name them in the settings: [agents.NAME]"
+        )
     set_up(settings.server.log_level)
     given = [split_name(each) for each in agents]
     try:
@@ -91,8 +98,8 @@ async def _serve(
 
     with interruptible(signal.SIGINT, signal.SIGTERM):
         async with AsyncExitStack() as stack:
-            files = [each for each in given if not _is_address(each[1])]
-            offered = await stack.enter_async_context(_local(files, settings)) if files else []
+            agents = _loaded(given, settings)
+            offered = await stack.enter_async_context(_local(agents, settings)) if agents else []
             for name, url in given:
                 if _is_address(url):
                     offered += await _remote(stack, name, url, way)
@@ -114,12 +121,12 @@ def _is_address(where: str) -> bool:
     return "://" in where
 
 
-@asynccontextmanager
-async def _local(
-    files: Sequence[tuple[str, str]], settings: Settings
-) -> AsyncIterator[list[OfferedAgent]]:
-    """Yields the agents in files, which run in this process."""
+def _loaded(given: Sequence[tuple[str, str]], settings: Settings) -> dict[str, Agent]:
+    """Returns the agents in these files, or those of the settings if nothing is given."""
     with redirect_stdout(sys.stderr):  # the client reads standard output
+        if not given:
+            return by_name(load_agents((), settings))
+        files = [each for each in given if not _is_address(each[1])]
         loaded = [(name, load_agent(where)) for name, where in files]
     agents: dict[str, Agent] = {}
     for name, agent in loaded:
@@ -127,13 +134,41 @@ async def _local(
         if name in agents:
             raise ConfigError(f"Two agents are called '{name}': write NAME=FILE for one of them.")
         agents[name] = agent
+    return agents
+
+
+@asynccontextmanager
+async def _local(
+    agents: Mapping[str, Agent], settings: Settings
+) -> AsyncIterator[list[OfferedAgent]]:
+    """Yields the agents that run in this process. One that only relays is asked for its card before
+    its tools are listed."""
     peers, pool = engines_for(agents, settings)
     running = RunningPeers(peers.values(), pool.store if pool is not None else None)
+    elsewhere = [each for each in agents.values() if isinstance(each, UpstreamAgent)]
+    services = [each.service() for each in elsewhere]
     await running.start()
     try:
+        await asyncio.gather(*(_learn_card(each) for each in elsewhere))
+        for service in services:
+            await service.start()
         yield [_offered(name, peers[name], agent.card) for name, agent in agents.items()]
     finally:
+        for service in services:
+            await service.stop()
         await running.stop()
+
+
+async def _learn_card(agent: UpstreamAgent) -> None:
+    """Asks an agent elsewhere for its card. One that is silent is offered without its skills, until
+    a later check reaches it."""
+    try:
+        async with asyncio.timeout(CARD_TIMEOUT_SECONDS):
+            await agent.check()
+    except TimeoutError:
+        pass
+    if not agent.dialect:
+        log.error("An agent cannot be reached", agent=agent.served_as, address=agent.pool.url)
 
 
 async def _remote(

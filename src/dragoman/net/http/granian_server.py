@@ -15,16 +15,12 @@ import math
 import socket
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from time import monotonic
 from types import coroutine
 from typing import Any
-
-from granian._granian import SocketHolder
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings, HTTP2Settings
-from granian.server.embed import Server as Embedded
 
 from dragoman.core.errors import ConfigError
 from dragoman.security.tls import granian_options
@@ -34,6 +30,23 @@ from .asgi import Handler
 from .connections import Connections
 from .descriptors import RESERVE
 from .drain import SETTLE, closing, ignore_new_connections, no_connections
+
+GRANIAN = "granian>=2.8,<2.9"
+"""The versions whose private names are those below, as pyproject.toml has them."""
+try:
+    from granian._granian import SocketHolder
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings, HTTP2Settings
+    from granian.server.embed import Server as Embedded
+
+    # We override the first and call the second, and neither is public. A version that renamed the
+    # first would bind a socket of its own, and nobody would notice until two servers share a port.
+    _ = Embedded._init_shared_socket, Embedded._spawn_asgi_worker
+except (ImportError, AttributeError) as exc:
+    raise ConfigError(
+        f"Granian {version('granian')} is not a version that Dragoman can use ({exc}). "
+        f"Install one that it can: pip install '{GRANIAN}'"
+    ) from exc
 
 BACKLOG = 1024
 HEADER_LINES, LINE_COST = 100, 32
