@@ -165,10 +165,15 @@ async def echo(agent: StandIn, request: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def dialled_in(
-    door: Gateway, skill: Skill = echo, *, agent: str = AGENT, waits: bool = True
+    door: Gateway,
+    skill: Skill = echo,
+    *,
+    agent: str = AGENT,
+    waits: bool = True,
+    announces: str = "",
 ) -> AsyncIterator[StandIn]:
-    """An agent with one link."""
-    headers = door.headers(agent=agent)
+    """An agent with one link, which announces what it understands beyond the source document."""
+    headers = {**door.headers(agent=agent), "dragoman-link": announces}
     async with connect(door.link_url, additional_headers=headers, max_size=None) as socket:
         found = StandIn(socket, skill, agent)
         await socket.send(json.dumps({"msgType": "clawd_bot_init", "agentId": agent}))

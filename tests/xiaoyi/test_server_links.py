@@ -20,6 +20,8 @@ from server.two_agents import desk, serving
 from waiting import forever, until
 from xiaoyi.links import AGENT, Gateway, StandIn, dialled_in, echo, gateway
 
+ASKED = "resubscribe"
+
 
 @pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "a2a-0.1"])
 async def test_an_agent_that_dialled_in_is_called_in_every_dialect(dialect: str) -> None:
@@ -273,7 +275,7 @@ async def test_a_task_goes_on_when_the_server_was_started_again(tmp_path: Path) 
             await until(begun)
         async with (
             gateway(store=store) as door,
-            dialled_in(door) as again,
+            dialled_in(door, announces=ASKED) as again,
             connect(f"{door.url}/agents/{AGENT}") as agent,
         ):
             await until(lambda: again.requests)
@@ -366,7 +368,7 @@ async def test_a_task_goes_on_when_its_agent_was_away_for_long() -> None:
 
             await until(begun)
         await until(lambda: AGENT not in door.service.links.agents)
-        async with dialled_in(door) as again:
+        async with dialled_in(door, announces=ASKED) as again:
             await until(lambda: again.requests)  # it is asked for the task
             await again.text(requests[0], "abcd!", final=True)
             async with connect(f"{door.url}/agents/{AGENT}") as agent:
@@ -389,7 +391,7 @@ async def test_a_message_that_was_lost_with_its_link_is_sent_again() -> None:
                 task = await agent.send("go", wait=False)
             await until(lambda: lost.requests)
         async with (
-            dialled_in(door) as again,
+            dialled_in(door, announces=ASKED) as again,
             connect(f"{door.url}/agents/{AGENT}") as agent,
         ):
             await until(lambda: again.requests)
@@ -406,14 +408,14 @@ async def test_a_message_that_was_lost_with_its_link_is_sent_again() -> None:
             assert again.requests[1:] == lost.requests
 
 
-async def test_an_agent_that_does_not_know_the_inquiry_gets_no_message_twice() -> None:
+async def test_an_agent_that_refuses_the_inquiry_gets_no_message_twice() -> None:
     async with asyncio.timeout(240), gateway() as door:
         async with dialled_in(door, silence) as first:
             async with connect(f"{door.url}/agents/{AGENT}") as agent:
                 task = await agent.send("go", wait=False)
             await until(lambda: first.requests)
         async with (
-            dialled_in(door) as again,
+            dialled_in(door, announces=ASKED) as again,
             connect(f"{door.url}/agents/{AGENT}") as agent,
         ):
             await until(lambda: again.requests)

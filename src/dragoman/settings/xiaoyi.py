@@ -30,6 +30,9 @@ class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a link may be silent; agents send a heartbeat every 20 or 30 seconds."""
     keep: _Seconds = 120.0
     """How long the tasks of an agent wait for it when its last link has closed."""
+    answer_gap: _Seconds = 45.0
+    """How long an agent that is back after its link, or this server, was away may say nothing about
+    a task, if it cannot be asked; then the outcome of the task is unknown."""
     offline: _Seconds = 600.0
     """How long an agent that has left is still listed."""
     task_limit: _Seconds = 3600.0

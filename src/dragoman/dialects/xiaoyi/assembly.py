@@ -15,9 +15,10 @@ from dragoman.core import events as ev
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Note
 from dragoman.core.lifecycle import FINAL
-from dragoman.core.model import AnyPart, Artifact, Message, Role, State, Text
+from dragoman.core.model import AnyPart, Artifact, Json, Message, Role, State, Text
 
 from . import wire
+from .device_commands import commands_in
 from .events import ANSWER
 from .parts import REASONING, part_in, parts_in
 from .states import state_in
@@ -26,8 +27,8 @@ from .states import state_in
 class CollectedText:
     """The text of one kind."""
 
-    def __init__(self) -> None:
-        self.value = ""
+    def __init__(self, value: str = "") -> None:
+        self.value = value
 
     def add(self, text: str, *, append: bool, exact: bool) -> tuple[bool, str] | None:
         """Adds a piece. Returns whether the new text is appended, and the new text, or None if
@@ -49,9 +50,12 @@ class CollectedText:
 class AnswerAssembly:
     """Converts the results of one request to events."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, text: str = "") -> None:
+        """`text` is the text of the answer so far, if an earlier process has received it."""
         self._task = task
-        self._text, self._reasoning = CollectedText(), CollectedText()
+        self._text, self._reasoning = CollectedText(text), CollectedText()
+        self.commands: list[Json] = []
+        """The commands for a phone that have not been answered yet."""
         self._files: set[str] = set()
         self._messages = 0
         self._ending: ev.StateChanged | None = None
@@ -107,6 +111,8 @@ class AnswerAssembly:
                     grows, text = new
                     made = Artifact(artifact_id=ANSWER, parts=(Text(text),))
                     yield ev.ArtifactChunk(artifact=made, append=grows)
+            elif commands := commands_in(part):
+                self.commands += commands
             elif (found := part_in(part)) is not None:
                 name = artifact.artifact_id or "file"
                 name = "file" if name == ANSWER else name

@@ -7,7 +7,7 @@ of the task, and the answer to `tasks/cancel` or `clearContext` by the id of the
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec import Struct
@@ -23,14 +23,17 @@ from dragoman.core.events import AnyEvent, Stamped
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Json, State, Status, Task
 from dragoman.core.operations import CancelTask, Invoke, SendMessage, Watch
+from dragoman.core.peer import Context
 from dragoman.core.session import CallerSession, Frame, Id, Signal
 from dragoman.core.task_names import called
 
 from . import wire
 from .assembly import AnswerAssembly
 from .callee import CONVERSATION, DEVICE, LOGIN, NOTHING
+from .device_commands import refusal_of
 from .errors import error_in
 from .events import SEQUENCE, exact
+from .mirrored_frames import OpenLinks, RepeatedFrames, TaskFrames
 from .parts import part_out
 from .states import CLEARED, state_in
 from .wire import EnvelopeIn, ResponseIn, encode, word
@@ -38,10 +41,14 @@ from .wire import EnvelopeIn, ResponseIn, encode, word
 OUR_DEVICE = "dragoman"
 """The device of a request whose caller names none."""
 MOST_TASKS = 10_000
-"""The number of tasks whose session is remembered, and of frames that are recognised."""
+"""The number of tasks whose session is remembered."""
+MAX_UNCLAIMED_FRAMES, MAX_UNCLAIMED_BYTES = 256, 4 * 1024 * 1024
+"""What is kept of tasks that an earlier process has opened, until they are followed again."""
 EMPTY = wire.Message("user", ())
 INQUIRY = "?"
 """Separates the id of a request from the number of an inquiry about its answer."""
+REFUSAL = "!"
+"""Separates the id of a request from the number of a refusal of commands."""
 
 
 class LinkCall(Struct):
@@ -53,6 +60,7 @@ class LinkCall(Struct):
     task: str
     session: str
     assembly: AnswerAssembly
+    frames: TaskFrames
     fold: Fold | None
     """The task so far, for a caller that waits for the whole task."""
     events: int = 0
@@ -60,28 +68,6 @@ class LinkCall(Struct):
     """The message, until the agent has answered with anything."""
     inquiries: int = 0
     """How often the agent was asked for this answer."""
-
-
-class RepeatedFrames:
-    """Recognises frames that an agent sent over more than one of its links.
-
-    Equal frames over one link are not repetitions: an agent that uses the same id for all its
-    responses may well send the same word twice.
-    """
-
-    def __init__(self, most: int = MOST_TASKS) -> None:
-        self._most = most
-        self._counts: OrderedDict[object, dict[str, int]] = OrderedDict()
-
-    def __call__(self, link: str, key: object) -> bool:
-        """Returns whether another link has brought this frame before."""
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = {}
-            if len(self._counts) > self._most:
-                self._counts.popitem(last=False)
-        counts[link] = counts.get(link, 0) + 1
-        return any(count >= counts[link] for other, count in counts.items() if other != link)
 
 
 class XiaoYiCaller(CallerSession):
@@ -94,10 +80,33 @@ class XiaoYiCaller(CallerSession):
         self._tasks: dict[str, LinkCall] = {}
         """The streams, by the names of their tasks."""
         self._sessions: OrderedDict[str, str] = OrderedDict()
-        self._repeated = RepeatedFrames()
-        self._lost: list[Frame] = []
+        self._repeated, self._links = RepeatedFrames(), OpenLinks()
+        self._replies: list[Frame] = []
+        """The frames to send because of those that have arrived."""
+        self._unclaimed: deque[tuple[str, Frame]] = deque()
+        self._unclaimed_bytes = 0
+        self._refusals = 0
+        self.counts_hops = False
+        """Whether the agent takes the number of hops with a message."""
+        self._hops = 0
         self._silent = 0
         self._ignored = ""
+
+    def using(self, ctx: Context) -> None:
+        """Sets the hops of the next call."""
+        self._hops = ctx.hops
+
+    def link_opened(self, link: str) -> None:
+        """Notes that the agent has opened a link, which is the `target` of its frames."""
+        self._links.names.add(link)
+        for call in self._calls.values():
+            call.frames.link_opened(link)
+
+    def link_closed(self, link: str) -> None:
+        """Notes that a link of the agent was closed."""
+        self._links.names.discard(link)
+        for call in self._calls.values():
+            call.frames.link_closed(link)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns the request for a `Call`, or no frame if the link has no method for it. The
@@ -147,6 +156,7 @@ class XiaoYiCaller(CallerSession):
             wire.Params(task, session, said, _text(about, LOGIN, session)),
             _text(about, DEVICE, OUR_DEVICE),
             _text(about, CONVERSATION, session),
+            self._hops if self.counts_hops else 0,
         )
         frame = _frame(request)
         found = self._open(call, id, op, task, session)
@@ -179,6 +189,7 @@ class XiaoYiCaller(CallerSession):
             task,
             session,
             AnswerAssembly(task),
+            TaskFrames(self._links, self._now),
             None if call.stream else Fold(task, session),
         )
         return found
@@ -186,6 +197,27 @@ class XiaoYiCaller(CallerSession):
     def abandon(self, id: Id) -> None:
         """Forgets a call whose answer nobody waits for any more."""
         self._close(word(id))
+
+    def adopt(self, id: str, op: Watch, text: str) -> list[Frame]:
+        """Follows a task of an earlier process, whose answer so far is this text, without asking
+        the agent for it. Returns the frames of the task that have arrived already."""
+        task = called(op.task_id)
+        session = self._sessions.get(task, task)
+        self._calls[id] = self._tasks[task] = LinkCall(
+            id,
+            op,
+            True,
+            task,
+            session,
+            AnswerAssembly(task, text),
+            TaskFrames(self._links, self._now),
+            None,
+        )
+        frames = [frame for name, frame in self._unclaimed if name == task]
+        kept = [each for each in self._unclaimed if each[0] != task]
+        self._unclaimed = deque(kept)
+        self._unclaimed_bytes -= sum(len(each.body) for each in frames)
+        return frames
 
     def inquire(self, sessions: Container[str]) -> list[Frame]:
         """Returns requests for the open answers of these sessions, since the link of a session was
@@ -204,9 +236,9 @@ class XiaoYiCaller(CallerSession):
         return asked
 
     def repeated(self) -> Iterable[Frame]:
-        """Returns the messages that the agent has not received."""
-        lost, self._lost = self._lost, []
-        return lost
+        """Returns the messages that the agent has not received, and the answers to its commands."""
+        replies, self._replies = self._replies, []
+        return replies
 
     def expects(self, frame: Frame) -> bool:
         """Returns True: every frame of an agent is for this side."""
@@ -241,16 +273,14 @@ class XiaoYiCaller(CallerSession):
                 self._ignored = "not a response"
                 return ()
             response = wire.response_in(envelope.msg_detail)
-            key = (envelope.task_id, response.id, hash(envelope.msg_detail))
-            if self._repeated(frame.target, key):
-                self._ignored = "repeated"
-                return ()
-            return self._response(envelope, response)
+            return self._response(envelope, response, frame)
         except DragomanError as error:
             self._ignored = error.message
             return ()
 
-    def _response(self, envelope: EnvelopeIn, response: ResponseIn) -> Iterable[Signal]:
+    def _response(
+        self, envelope: EnvelopeIn, response: ResponseIn, frame: Frame
+    ) -> Iterable[Signal]:
         result, failure = response.result, response.failure
         asked = self._calls.get(word(response.id))
         if asked is not None and not isinstance(asked.op, SendMessage | Watch):
@@ -261,6 +291,12 @@ class XiaoYiCaller(CallerSession):
         )
         if found is None or not isinstance(found.op, SendMessage | Watch):
             self._ignored = "no such task"
+            self._keep_unclaimed(next(filter(None, told), ""), frame)
+            return ()
+        key = (envelope.task_id, response.id, hash(envelope.msg_detail))
+        repeated = self._repeated(frame.target, key)
+        if found.frames.is_copy(frame.target, response, repeated=repeated):
+            self._ignored = "repeated"
             return ()
         if failure is not None:
             error = error_in(failure)
@@ -269,7 +305,7 @@ class XiaoYiCaller(CallerSession):
                     self._ignored = "an inquiry was refused"
                     return ()
                 if found.request is not None:
-                    self._lost.append(found.request)
+                    self._replies.append(found.request)
                     return ()
             if found.assembly.begun:
                 return self._told(found, found.assembly.fail(error))
@@ -278,7 +314,46 @@ class XiaoYiCaller(CallerSession):
         if result is None:
             return ()
         found.request = None
-        return self._told(found, found.assembly.add(result, exact=exact(response.id)))
+        events = found.assembly.add(result, exact=exact(response.id))
+        self._refuse_commands(found)
+        return self._told(found, events)
+
+    def _keep_unclaimed(self, task: str, frame: Frame) -> None:
+        """Keeps a frame of a task that this process has not opened: the agent may be back sooner
+        than the task is followed again."""
+        if not task or task in self._sessions:
+            return
+        self._unclaimed.append((task, frame))
+        self._unclaimed_bytes += len(frame.body)
+        while (
+            len(self._unclaimed) > MAX_UNCLAIMED_FRAMES
+            or self._unclaimed_bytes > MAX_UNCLAIMED_BYTES
+        ):
+            self._unclaimed_bytes -= len(self._unclaimed.popleft()[1].body)
+
+    def _refuse_commands(self, found: LinkCall) -> None:
+        """Answers the commands for a phone, which would wait for one: there is none here."""
+        commands, found.assembly.commands = found.assembly.commands, []
+        if not commands:
+            return
+        self._refusals += 1
+        message = wire.Message(
+            "user", tuple(map(refusal_of, commands)), "message", f"refusal-{self._refusals}"
+        )
+        self._replies.append(
+            _frame(
+                wire.Request(
+                    f"{word(found.id)}{REFUSAL}{self._refusals}",
+                    wire.STREAM,
+                    self._agent_id,
+                    found.session,
+                    found.task,
+                    wire.Params(found.task, found.session, message, found.session),
+                    OUR_DEVICE,
+                    found.session,
+                )
+            )
+        )
 
     def _answer(
         self, asked: LinkCall, result: wire.ResultIn | None, failure: wire.ErrorIn | None

@@ -9,9 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 ACCESS_KEY, SIGN, TIMESTAMP, AGENT_ID = "x-access-key", "x-sign", "x-ts", "x-agent-id"
 """The headers of a handshake. Their names are compared without regard to case."""
+EXTENSIONS = "dragoman-link"
+"""Our own header, in which an agent lists what it understands beyond the source document. The
+frames of the source document have no place for that, and agents of others run a request that they
+do not know as if it were a message."""
+RESUBSCRIBE, HOPS = "resubscribe", "hops"
+"""What it may list: the method `tasks/resubscribe`, and the member `hops` of a request."""
 
 
 def sign(secret_key: str, timestamp: str) -> str:
@@ -37,4 +44,10 @@ def handshake_headers(
         SIGN: sign(secret_key, stamp),
         TIMESTAMP: stamp,
         AGENT_ID: agent_id,
+        EXTENSIONS: f"{RESUBSCRIBE}, {HOPS}",
     }
+
+
+def extensions_in(headers: Mapping[str, str]) -> frozenset[str]:
+    """Returns what an agent understands beyond the source document."""
+    return frozenset(each.strip() for each in headers.get(EXTENSIONS, "").split(","))

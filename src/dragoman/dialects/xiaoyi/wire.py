@@ -26,8 +26,8 @@ INIT, HEARTBEAT, RESPONSE, DATA = "clawd_bot_init", "heartbeat", "agent_response
 """The values of `msgType`. With `data` a server wraps a request, as an agent does its responses."""
 STREAM, CANCEL, CLEAR = "message/stream", "tasks/cancel", "clearContext"
 RESUBSCRIBE = "tasks/resubscribe"
-"""Our own method, which has the agent send a task again, after a server has lost it. Agents of
-other vendors ignore unknown methods."""
+"""Our own method, which has the agent send a task again, after a server has lost it. Only agents
+that announced it (`signing.EXTENSIONS`) get it."""
 ALIASES = {"clear": CLEAR, "cancel": CANCEL, "message/send": STREAM}
 """Older names of methods, and the `action` of frames that have no method."""
 STATUS, ARTIFACT = "status-update", "artifact-update"
@@ -86,6 +86,7 @@ class RequestIn(Struct, frozen=True, gc=False, rename="camel"):
     params: ParamsIn | None = None
     msg_type: str | None = None
     msg_detail: str | None = None
+    hops: Json = 0
 
     @property
     def name(self) -> str:
@@ -224,6 +225,8 @@ class Request(
     params: Params
     device_id: str = ""
     conversation_id: str = ""
+    hops: int = 0
+    """The agents that have called each other before, only for agents that announced it."""
 
 
 class Envelope(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dragoman.agent import Turn
+from dragoman.agent.turn import run_of
 from dragoman.core.errors import BadParams, ConfigError, Forbidden
 from dragoman.core.model import Json
-from dragoman.core.operations import Invoke
-from dragoman.core.peer import Context
+from dragoman.core.operations import Invoke, Streamed, Watch
+from dragoman.core.peer import Begun, Context, Peer
 from dragoman.dialects.xiaoyi.wire import CLEAR
+from dragoman.relay import Upstream
 from dragoman.xiaoyi.server.linked_agent import LinkedAgent
 from dragoman.xiaoyi.server.links import Links
 
 from ..registry import LINK_OWNER
-from ..upstream import conversation_of
+from ..upstream import RemoteUpstream, conversation_of
 from ..upstream_agent import UpstreamAgent
+from ..upstream_peer import UpstreamPeer
 from .dial_ins import DialIns, dialed_in_pool
 
 SCHEME = "xiaoyi-link"
@@ -25,8 +29,25 @@ SCHEME = "xiaoyi-link"
 operators."""
 
 
+class LinkedUpstream(RemoteUpstream):
+    """An agent that has dialled in, for one task of ours."""
+
+    async def begin(self, peer: Peer, op: Streamed, ctx: Context) -> Begun:
+        """Returns the first events of a task. An agent that cannot be asked for a task goes on
+        where an earlier process stopped, so it gets what that process has received."""
+        assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
+        if isinstance(op, Watch) and isinstance(peer.agent, LinkedAgent):
+            run = run_of(self._turn)
+            (task,) = await run.tasks([run.task_id])
+            peer.agent.stored[op.task_id] = task.artifacts
+        return await super().begin(peer, op, ctx)
+
+
 class LinkedUpstreamAgent(UpstreamAgent):
     """An agent that has dialled in."""
+
+    def _upstream(self, turn: Turn) -> Upstream:
+        return LinkedUpstream(self, turn)
 
     async def invoke_elsewhere(self, op: Invoke, ctx: Context) -> Json:
         """Clears a context of the caller. The link has no other method of its own."""

@@ -213,6 +213,15 @@ class WebSocketPeer:
         inbox = await self._say_all(id, frames)
         return self._events(id, inbox, silence)
 
+    def listen(self, adopt: Callable[[str], None]) -> AsyncGenerator[Batch, None]:
+        """Returns what yields the events of a task of the other side, without a request for them:
+        `adopt` has the caller's session expect them under the id that it is given."""
+        self._check_open()
+        id = next(self._names)
+        inbox = self._waiting[id] = Inbox()
+        adopt(id)
+        return self._events(id, inbox, None)
+
     async def _events(
         self, id: Id, inbox: Inbox, silence: float | None
     ) -> AsyncGenerator[Batch, None]:

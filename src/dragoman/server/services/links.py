@@ -106,9 +106,9 @@ class LinkService(Service):
         """The links that are open."""
         from dragoman.xiaoyi.server.links import Links
 
-        server = self._shared.settings.server
+        server, said = self._shared.settings.server, self._shared.settings.xiaoyi
         base = self._app.base or f"http://{server.host}:{server.port}"
-        return Links(self._shared.settings.xiaoyi.keep, base)
+        return Links(said.keep, base, answer_gap=said.answer_gap)
 
     @cached_property
     def agents(self) -> LinkedAgents:

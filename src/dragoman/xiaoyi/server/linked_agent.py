@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError, PeerUnreachable, Unsupported
-from dragoman.core.events import StateChanged
+from dragoman.core.events import ArtifactChunk, StateChanged
 from dragoman.core.log import Logger
-from dragoman.core.model import State, Task
+from dragoman.core.model import Artifact, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import (
     CancelTask,
     Invoke,
@@ -32,10 +32,13 @@ from dragoman.core.operations import (
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import Frame, Id, Introduction, Ping
 from dragoman.dialects.xiaoyi.caller import XiaoYiCaller, name_out
+from dragoman.dialects.xiaoyi.events import ANSWER
+from dragoman.dialects.xiaoyi.signing import HOPS, RESUBSCRIBE
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.relay.received_task import ReceivedTask, parsed
 from dragoman.relay.received_tasks import ReceivingAgent
+from dragoman.relay.relay import UNKNOWN_OUTCOME
 from dragoman.store.clock import wall_clock
 
 from ..link_figures import LinkFigures
@@ -43,10 +46,12 @@ from ..link_figures import LinkFigures
 log = Logger("xiaoyi")
 
 MOST_SESSIONS, RETRY_AFTER = 10_000, 5
-SETTLE = 2.0
+LAST_PIECE_TIMEOUT_SECONDS = 2.0
 """Seconds in which the last piece of a completed task must arrive."""
-ANSWER = 15.0
+CONFIRMATION_TIMEOUT_SECONDS = 15.0
 """Seconds in which an agent has to confirm that it canceled a task, or cleared a context."""
+ANSWER_GAP_SECONDS = 45.0
+"""Seconds in which an agent that is back must say something about a task, if it cannot be asked."""
 
 
 class AgentLink(Protocol):
@@ -54,6 +59,8 @@ class AgentLink(Protocol):
 
     name: str
     open: bool
+    extensions: frozenset[str]
+    """What the agent understands beyond the source document (`signing.EXTENSIONS`)."""
 
     async def say(self, body: bytes) -> None:
         """Sends a frame."""
@@ -65,8 +72,17 @@ class LinkedAgent(ReceivingAgent):
     dialect = "xiaoyi"
     unsupported = "A XiaoYi link has no word for this."
 
-    def __init__(self, agent_id: str, figures: LinkFigures | None = None) -> None:
+    def __init__(
+        self,
+        agent_id: str,
+        figures: LinkFigures | None = None,
+        *,
+        answer_gap: float = ANSWER_GAP_SECONDS,
+    ) -> None:
+        """`answer_gap` is the time in seconds after which the outcome of a task is unknown whose
+        link was lost, if the agent is back, says nothing about it, and cannot be asked."""
         super().__init__()
+        self._answer_gap = answer_gap
         self.agent_id = agent_id
         self._figures = figures
         self.card = Card(
@@ -83,6 +99,8 @@ class LinkedAgent(ReceivingAgent):
         self._unsure: set[str] = set()
         """The sessions whose link was lost, with whatever it carried."""
         self._settling: set[Id] = set()
+        self.stored: dict[str, tuple[Artifact, ...]] = {}
+        """What earlier processes have received of tasks that are about to be followed again."""
         self._work = BackgroundWork()
 
     # Links.
@@ -100,6 +118,8 @@ class LinkedAgent(ReceivingAgent):
     def add_link(self, link: AgentLink) -> None:
         """Adds a link, and asks over it for the answers whose link was lost."""
         self.links.append(link)
+        self._caller.link_opened(link.name)
+        self._caller.counts_hops = self._understands(HOPS)
         if self._unsure:
             self._work.spawn(self._inquire())
 
@@ -107,17 +127,44 @@ class LinkedAgent(ReceivingAgent):
         """Removes a link. Tasks continue over the other links, or wait for the next one."""
         if link in self.links:
             self.links.remove(link)
+            self._caller.link_closed(link.name)
+            self._caller.counts_hops = self._understands(HOPS)
         for session in [each for each, used in self._sessions.items() if used is link]:
             del self._sessions[session]
             self._unsure.add(session)
         if self._unsure and self.links:
             self._work.spawn(self._inquire())
 
+    def _understands(self, extension: str) -> bool:
+        """Returns whether the agent has announced something over each of its links."""
+        return bool(self.links) and all(extension in each.extensions for each in self.links)
+
     async def _inquire(self) -> None:
-        """Asks for the open answers of the sessions whose link was lost."""
+        """Asks for the open answers of the sessions whose link was lost, or expects them soon if
+        the agent cannot be asked: a part of them, or their end, may have been lost with the
+        link."""
         sessions, self._unsure = self._unsure, set()
+        if not self._understands(RESUBSCRIBE):
+            for task in self._tasks.values():
+                if task.session in sessions and task.pump is not None:
+                    self._work.spawn(self._end_if_silent(task))
+            return
         for frame in self._caller.inquire(sessions):
             await self._say_or_wait(frame)
+
+    async def _end_if_silent(self, task: ReceivedTask) -> None:
+        """Ends a task if nothing more of it arrives for a while, since its end may have been
+        lost. While the agent is away, nothing is expected of it."""
+        before, pump = task.seq, task.pump
+        await asyncio.sleep(self._answer_gap)
+        if task.seq != before or task.pump is not pump or pump is None or not self.online:
+            return
+        log.warning("The end of an answer may have been lost", agent=self.agent_id, task=task.name)
+        what = f"The link to {self.agent_id} was lost, and nobody can tell what came of the task"
+        message = Message(message_id=f"{task.name}.lost", role=Role.AGENT, parts=(Text(what),))
+        about: dict[str, Json] = {"reason": UNKNOWN_OUTCOME}
+        task.add(StateChanged(state=State.FAILED, message=message, metadata=about))
+        pump.cancel()
 
     async def _say_or_wait(self, frame: Frame) -> None:
         """Sends a frame. Without a link, the next one begins with an inquiry about its session."""
@@ -153,7 +200,7 @@ class LinkedAgent(ReceivingAgent):
         self._settling.add(id)
 
         async def settle() -> None:
-            await asyncio.sleep(SETTLE)
+            await asyncio.sleep(LAST_PIECE_TIMEOUT_SECONDS)
             self._settling.discard(id)
             await self._peer.deliver(self._caller.settle(id), 0)
 
@@ -188,7 +235,7 @@ class LinkedAgent(ReceivingAgent):
 
     async def _called(self, op: Operation[Any], ctx: Context) -> object:
         if isinstance(op, Invoke):
-            return await self._peer.call(op, ctx, ANSWER)
+            return await self._peer.call(op, ctx, CONFIRMATION_TIMEOUT_SECONDS)
         return await super()._called(op, ctx)
 
     async def _send(self, op: SendMessage, ctx: Context) -> ReceivedTask:
@@ -210,12 +257,27 @@ class LinkedAgent(ReceivingAgent):
         return task
 
     async def _adopt(self, op: Watch, ctx: Context) -> ReceivedTask:
-        """Takes over a task of an earlier process: its further events, and all of its events if the
-        agent can send them again."""
+        """Takes over a task of an earlier process: all of its events if the agent can send them
+        again, and otherwise what that process has received, and all that follows."""
         name, session = parsed(op.task_id)
         task = ReceivedTask(name, session, ctx.cursor or 0)
+        stored = self.stored.pop(op.task_id, ())
         self._caller.remember(name, session)
-        await self._begin(task, name, replace(op, task_id=name), ctx)
+        op = replace(op, task_id=name)
+        if self._understands(RESUBSCRIBE):
+            await self._begin(task, name, op, ctx)
+            return task
+        frames: list[Frame] = []
+        text = next((each.text for each in stored if each.artifact_id == ANSWER), "")
+        events = self._peer.listen(lambda id: frames.extend(self._caller.adopt(id, op, text)))
+        task.add(StateChanged(state=State.WORKING))
+        for artifact in stored:
+            task.add(ArtifactChunk(artifact=artifact, append=False))
+        task.pump = self._work.spawn(_pump(task, events))
+        self._keep(task)
+        self._work.spawn(self._end_if_silent(task))
+        for frame in frames:
+            await self.hear(frame)
         return task
 
     async def _begin(self, task: ReceivedTask, name: str, op: Streamed, ctx: Context) -> None:
@@ -233,10 +295,13 @@ class LinkedAgent(ReceivingAgent):
         known = self._tasks.get(task_id)
         name, session = (known.name, known.session) if known is not None else parsed(task_id)
         self._caller.remember(name, session)
-        canceled = await self._peer.call(CancelTask(task_id=name), ctx, ANSWER)
+        op = CancelTask(task_id=name)
+        canceled = await self._peer.call(op, ctx, CONFIRMATION_TIMEOUT_SECONDS)
         if known is None:
             return replace(canceled, id=task_id)
         known.add(StateChanged(state=State.CANCELED))
+        if known.pump is not None:
+            known.pump.cancel()  # most agents say nothing more about the task
         return known.task()
 
 

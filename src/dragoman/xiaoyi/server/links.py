@@ -12,6 +12,7 @@ from dragoman.core.errors import DragomanError, Forbidden, TaskNotFound, Unauthe
 from dragoman.core.log import Logger
 from dragoman.core.peer import Context
 from dragoman.core.session import Frame
+from dragoman.dialects.xiaoyi.signing import extensions_in
 from dragoman.dialects.xiaoyi.wire import PATH
 from dragoman.net.http.asgi import Receive, Scope, Send, answer, headers_in
 from dragoman.net.server_context import ServerContext
@@ -30,7 +31,7 @@ from dragoman.settings import XiaoYi
 from ..keys import KeyRing
 from ..link_figures import LinkFigures
 from .handshake import LinkHandshake
-from .linked_agent import LinkedAgent
+from .linked_agent import ANSWER_GAP_SECONDS, LinkedAgent
 
 log = Logger("xiaoyi")
 
@@ -48,10 +49,12 @@ _STATUS = {Unauthenticated: 401, Forbidden: 403, TaskNotFound: 404}
 class Links:
     """The agents that have dialled in, as long as they have a link or a task that waits for one."""
 
-    def __init__(self, keep: float, server: str = "") -> None:
+    def __init__(
+        self, keep: float, server: str = "", *, answer_gap: float = ANSWER_GAP_SECONDS
+    ) -> None:
         """`keep` are the seconds for which tasks wait for an agent without a link. `server` is
-        the address of this server, for operators."""
-        self._server = server
+        the address of this server, for operators. For `answer_gap`, see `LinkedAgent`."""
+        self._server, self._answer_gap = server, answer_gap
         self.figures: dict[str, LinkFigures] = {}
         """The figures of each agent that has dialled in, or tried to."""
         self.on_figures: Callable[[], None] = lambda: None
@@ -81,7 +84,9 @@ class Links:
             timer.cancel()
         agent = self.agents.get(agent_id)
         if agent is None:
-            agent = self.agents[agent_id] = LinkedAgent(agent_id, self.figures_of(agent_id))
+            agent = self.agents[agent_id] = LinkedAgent(
+                agent_id, self.figures_of(agent_id), answer_gap=self._answer_gap
+            )
         first = not agent.online
         agent.add_link(link)
         self.open[link.name] = link
@@ -143,6 +148,7 @@ class LinkSocket(SocketConnection):
         self.name = secrets.token_hex(8)
         self.access_key = access_key
         self.open = True
+        self.extensions = extensions_in(self._headers)
         self.why = ""
         """Why we closed the link; empty if the agent has closed it."""
         self._links = links

@@ -1,0 +1,297 @@
+"""Agents of others that dial in: written from the source document alone, with the habits of the
+public clients (`strangers.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import State, Task
+from dragoman.client import connect
+from waiting import forever, stays, until
+from xiaoyi.links import AGENT, Gateway, gateway
+from xiaoyi.strangers import Request, Skill, Stranger, repeat, stranger
+
+
+@asynccontextmanager
+async def dialled(door: Gateway, skill: Skill = repeat, **about: Any) -> AsyncIterator[Stranger]:
+    """A stranger, once all its links are open."""
+    async with stranger(door.link_url, door.ak, door.sk, AGENT, skill, **about) as agent:
+        await until(lambda: len(agent.sockets) == about.get("links", 1))
+        await door.appears()
+        yield agent
+
+
+async def ended(caller: Any, task: Task) -> Task:
+    """Waits for the end of a task."""
+
+    async def over() -> Task | None:
+        found: Task = await caller.get(task)
+        return found if found.state in (State.COMPLETED, State.FAILED, State.CANCELED) else None
+
+    found: Task = await until(over)
+    return found
+
+
+async def cut(door: Gateway, agent: Stranger, number: int = 0) -> None:
+    """Breaks one link, and waits until the agent has dialled again."""
+    before, count = set(door.service.links.open), len(agent.sockets)
+    socket = agent.sockets[number]
+    socket.transport.abort()
+    await until(lambda: agent.sockets.get(number, socket) is not socket)
+    await until(lambda: len(door.service.links.open) == count)
+    await until(lambda: set(door.service.links.open) != before)
+
+
+async def test_an_agent_that_announced_nothing_gets_no_frame_beyond_the_source_document() -> None:
+    """The Go SDK takes `tasks/resubscribe` for an empty message, and completes the task with what
+    it makes of that."""
+    go = asyncio.Event()
+
+    async def slowly(agent: Stranger, request: Request) -> None:
+        if not agent.said(request):
+            await agent.text(request, "You said nothing!", final=True)
+            return
+        await agent.text(request, "half ")
+        await go.wait()
+        await agent.text(request, "and half", append=True)
+        await agent.text(request, "half and half", final=True)
+
+    async with asyncio.timeout(240), gateway() as door, dialled(door, slowly) as agent:
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+            task = await caller.send("go", wait=False)
+
+            async def begun() -> bool:
+                return bool((await caller.get(task)).text == "half ")
+
+            await until(begun)
+            await cut(door, agent)
+            go.set()
+            found = await ended(caller, task)
+        assert (found.state, found.text) == (State.COMPLETED, "half and half")
+        assert agent.methods() == ["message/stream"]
+
+
+async def test_an_end_that_was_lost_with_its_link_is_an_unknown_outcome() -> None:
+    async def silent(agent: Stranger, request: Request) -> None:
+        await agent.text(request, "half ")
+
+    async with (
+        asyncio.timeout(240),
+        gateway(answer_gap=0.5) as door,
+        dialled(door, silent) as agent,
+    ):
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+            task = await caller.send("go", wait=False)
+
+            async def begun() -> bool:
+                return bool((await caller.get(task)).text == "half ")
+
+            await until(begun)
+            await cut(door, agent)
+            found = await ended(caller, task)
+        assert found.state is State.FAILED
+        assert found.status.message is not None
+        assert (found.status.message.metadata or {}).get("reason") == "unknown_outcome"
+        assert found.text == "half "
+
+
+async def test_an_agent_that_goes_on_in_silence_is_waited_for_while_it_is_away() -> None:
+    """Only an agent that is back, and says nothing, has lost the end of its answer."""
+    requests: list[Request] = []
+
+    async def silent(agent: Stranger, request: Request) -> None:
+        requests.append(request)
+
+    async with asyncio.timeout(240), gateway(answer_gap=0.3) as door:
+        async with dialled(door, silent), connect(f"{door.url}/agents/{AGENT}") as caller:
+            task = await caller.send("go", wait=False)
+            await until(lambda: requests)
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+
+            async def works() -> bool:
+                return (await caller.get(task)).state is State.WORKING
+
+            await stays(works, 0.6)
+            async with dialled(door, silent) as agent:
+                await agent.text(requests[0], "late", final=True)
+                assert (await ended(caller, task)).text == "late"
+
+
+async def test_a_mirrored_answer_counts_once_and_true_repetitions_count() -> None:
+    words = ["ha ", "ha ", "ho ", "ha ", "ha "]
+
+    async def laughs(agent: Stranger, request: Request) -> None:
+        for word in words:
+            await agent.text(request, word, append=True)
+        await agent.text(request, "", append=True, final=True)
+
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled(door, laughs, links=2, mirrors=True),
+        connect(f"{door.url}/agents/{AGENT}") as caller,
+    ):
+        for _ in range(3):
+            assert (await caller.send("go")).text == "".join(words)
+
+
+async def test_equal_pieces_over_two_links_in_turn_are_two_pieces() -> None:
+    """An agent that uses one link at a time goes on over the other when the first one breaks, with
+    the same word again."""
+    turns = [asyncio.Event() for _ in range(4)]
+
+    async def laughs(agent: Stranger, request: Request) -> None:
+        for turn in turns:
+            await agent.text(request, "ha ", append=True)
+            await turn.wait()
+        await agent.text(request, "!", append=True, final=True)
+
+    async with asyncio.timeout(240), gateway() as door:
+        async with (
+            dialled(door, laughs, links=2) as agent,
+            connect(f"{door.url}/agents/{AGENT}") as caller,
+        ):
+            task = await caller.send("go", wait=False)
+            await until(lambda: agent.requests)
+            session = agent.requests[0]["sessionId"]
+            for count, turn in enumerate(turns, 1):
+                expected = "ha " * count
+
+                async def begun(expected: str = expected) -> bool:
+                    return bool((await caller.get(task)).text == expected)
+
+                await until(begun)
+                # The link of the session breaks, and comes back later than the answer goes on.
+                number = agent.routes[session]
+                await cut(door, agent, number)
+                agent.routes[session] = 1 - number
+                turn.set()
+            found = await ended(caller, task)
+        assert (found.state, found.text) == (State.COMPLETED, "ha " * 4 + "!")
+
+
+async def test_a_mirrored_answer_goes_on_when_its_links_are_cut_in_turn() -> None:
+    turns = [asyncio.Event() for _ in range(4)]
+
+    async def counts(agent: Stranger, request: Request) -> None:
+        for number, turn in enumerate(turns):
+            await agent.text(request, f"{number % 2} ", append=True)
+            await turn.wait()
+        await agent.text(request, "", append=True, final=True)
+
+    async with asyncio.timeout(240), gateway() as door:
+        async with (
+            dialled(door, counts, links=2, mirrors=True) as agent,
+            connect(f"{door.url}/agents/{AGENT}") as caller,
+        ):
+            task = await caller.send("go", wait=False)
+            for count, turn in enumerate(turns, 1):
+                expected = "0 1 0 1 "[: 2 * count]
+
+                async def begun(expected: str = expected) -> bool:
+                    return bool((await caller.get(task)).text == expected)
+
+                await until(begun)
+                await cut(door, agent, count % 2)
+                turn.set()
+            found = await ended(caller, task)
+        assert (found.state, found.text) == (State.COMPLETED, "0 1 0 1 ")
+        assert agent.methods() == ["message/stream"]
+
+
+async def test_a_command_for_a_phone_is_answered_at_once() -> None:
+    async def locates(agent: Stranger, request: Request) -> None:
+        payload = {"executeParam": {"intentName": "GetCurrentLocation"}}
+        command = {"header": {"namespace": "Common", "name": "Action"}, "payload": payload}
+        await agent.parts(request, {"kind": "data", "data": {"commands": [command]}})
+        await until(lambda: len(agent.requests) > 1)
+        part = agent.requests[1]["params"]["message"]["parts"][0]
+        result = part["data"]["events"][0]["payload"]
+        await agent.text(request, f"{result['intentName']}: {result['outputs']}", final=True)
+
+    async with asyncio.timeout(240), gateway() as door:
+        async with (
+            dialled(door, locates, links=2, mirrors=True) as agent,
+            connect(f"{door.url}/agents/{AGENT}") as caller,
+        ):
+            task = await caller.send("where am I?")
+        assert isinstance(task, Task)
+        assert task.text.startswith("GetCurrentLocation: {'code': 1, 'errorMsg': 'not available")
+        assert len(task.artifacts) == 1
+        assert len(agent.requests) == 2  # both links brought the command
+
+
+async def test_cancel_ends_the_answer_of_an_agent_that_says_nothing_more() -> None:
+    async def begins(agent: Stranger, request: Request) -> None:
+        await agent.text(request, "begun")
+        await forever()
+
+    async with asyncio.timeout(240), gateway() as door, dialled(door, begins):
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+            task = await caller.send("go", wait=False)
+            assert (await caller.cancel(task)).state is State.CANCELED
+        await until(lambda: not door.service.links.agents[AGENT].busy)
+
+
+async def begun_before_a_restart(door: Gateway) -> tuple[Task, Request]:
+    """A task of which the server has received a part."""
+
+    async def counts(agent: Stranger, request: Request) -> None:
+        for word in ("0 ", "1 "):
+            await agent.text(request, word, append=True)
+
+    async with dialled(door, counts) as agent, connect(f"{door.url}/agents/{AGENT}") as caller:
+        task = await caller.send("count", wait=False)
+
+        async def begun() -> bool:
+            return bool((await caller.get(task)).text == "0 1 ")
+
+        await until(begun)
+        return task, agent.requests[0]
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_after_a_restart_the_stored_text_is_continued(tmp_path: Path, early: bool) -> None:
+    """Also if the agent goes on before the server follows the task again."""
+    store = f"sqlite:///{tmp_path}/links.db"
+    async with asyncio.timeout(240):
+        async with gateway(store=store) as door:
+            task, request = await begun_before_a_restart(door)
+        async with (
+            gateway(store=store) as door,
+            stranger(door.link_url, door.ak, door.sk, AGENT) as agent,
+        ):
+            await until(lambda: agent.sockets)
+            linked = door.service.links.agents
+            if not early:
+                await until(lambda: AGENT in linked and linked[AGENT].busy)
+            for word in ("10 ", "11 "):
+                await agent.text(request, word, append=True)
+            await agent.text(request, "", append=True, final=True)
+            await door.appears()
+            async with connect(f"{door.url}/agents/{AGENT}") as caller:
+                found = await ended(caller, task)
+            assert (found.state, found.text) == (State.COMPLETED, "0 1 10 11 ")
+            assert agent.methods() == []
+
+
+async def test_an_end_that_was_lost_in_a_restart_is_an_unknown_outcome(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/links.db"
+    async with asyncio.timeout(240):
+        async with gateway(store=store) as door:
+            task, _ = await begun_before_a_restart(door)
+        async with (
+            gateway(store=store, answer_gap=0.5) as door,
+            dialled(door),
+            connect(f"{door.url}/agents/{AGENT}") as caller,
+        ):
+            found = await ended(caller, task)
+        assert (found.state, found.text) == (State.FAILED, "0 1 ")
+        assert found.status.message is not None
+        assert (found.status.message.metadata or {}).get("reason") == "unknown_outcome"
