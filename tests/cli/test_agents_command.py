@@ -193,7 +193,7 @@ async def test_several_agents_of_a_server_register_themselves(
             await until(lambda: {"one", "two"} <= set(two.app.mounts))
             entry = await two.app.registry.store.find("two")
             assert entry is not None
-            assert entry.addresses == (f"{far.url}/agents/two",)
+            assert entry.addresses == (f"{far.url}/agents/two/",)
 
 
 def test_a_server_that_registers_needs_a_token_and_an_address(

@@ -97,17 +97,20 @@ async def status(folder: Path, *args: str, **environ: str) -> CompletedProcess[s
 
 
 @pytest.mark.slow
-async def test_the_status_is_guarded_as_the_metrics_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["metrics_access", "status_access"])
+async def test_the_status_is_guarded_as_the_settings_say(tmp_path: Path, setting: str) -> None:
     (tmp_path / "token").write_text("a-token-of-these-tests-only")
     own = settings(tmp_path)
     own = replace(
         own,
-        server=replace(own.server, metrics_access="authenticated"),
+        server=replace(own.server, **{setting: "authenticated"}),
         auth={"ours": Tokens(callers={"ops": Known(secret=Secret(file=str(tmp_path / "token")))})},
     )
     sections = {"a": {"url": f"http://127.0.0.1:{own_port()}"}}
     async with asyncio.timeout(120), gateway(sections, own, wait=False) as door:
         assert (await read(door.url, "/gateway/status")).status_code == 401
+        metrics = 200 if setting == "status_access" else 401
+        assert (await read(door.url, "/metrics")).status_code == metrics
         token = "Bearer a-token-of-these-tests-only"
         assert (await read(door.url, "/gateway/status", authorization=token)).status_code == 200
         run = await status(tmp_path, "--url", door.url)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,3 +46,40 @@ def test_official_client(server: str, peer: Peer, script: Path, args: tuple[str,
     for scenario in SCENARIOS:
         assert scenario in found, done.stderr
         assert found[scenario]["ok"], found[scenario]["detail"]
+
+
+LOOK = """
+import { DefaultAgentCardResolver } from "@a2a-js/sdk/client";
+const card = await new DefaultAgentCardResolver().resolve(process.argv[2]);
+console.log(JSON.stringify({ url: card.supportedInterfaces[0].url, name: card.name }));
+"""
+
+
+def test_a2a_js_finds_the_card_at_every_address_that_we_publish(
+    server: str, tmp_path: Path
+) -> None:
+    """It resolves `.well-known/agent-card.json` against what it is given, so the last word of an
+    address without a slash is lost."""
+    script = tmp_path / "look.mjs"
+    script.write_text(LOOK)
+    with urllib.request.urlopen(f"{server}/agents", timeout=60) as reply:
+        (listed,) = [each["url"] for each in json.load(reply)["agents"] if each["name"] == "beta"]
+    try:
+        for _ in range(2):
+            done = A2A_JS.run(script, listed, timeout=300)
+            assert done.returncode == 0, done.stderr
+            listed = json.loads(done.stdout)["url"]  # on the card
+            assert listed.startswith(f"{server}/agents/beta")
+    except PeerUnavailable as exc:
+        pytest.skip(str(exc))
+
+
+@pytest.mark.parametrize("path", ["/agents/.well-known/agent-card.json", "/.well-known/agent.json"])
+def test_whoever_looks_for_one_card_is_told_which_there_are(server: str, path: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{server}{path}", timeout=60)
+    assert refused.value.code == 404
+    told = json.load(refused.value)
+    assert [each["name"] for each in told["agents"]] == ["alpha", "beta"]
+    with urllib.request.urlopen(told["agents"][1]["cardUrl"], timeout=60) as reply:
+        assert json.load(reply)["name"] == "Interop desk"

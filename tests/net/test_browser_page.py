@@ -28,6 +28,7 @@ async def test_a_browser_sees_who_the_agent_is_and_how_to_call_it() -> None:
         assert shown.status_code == 200
         assert shown.headers["content-type"] == "text/html; charset=utf-8"
         assert "default-src 'none'" in shown.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in shown.headers["content-security-policy"]
         assert shown.headers["vary"] == "Accept"
         for part in (
             "Travel &lt;desk&gt;",
@@ -58,9 +59,9 @@ async def test_each_of_several_agents_has_a_page() -> None:
         for name in ("one", "two"):
             for end in ("", "/"):
                 shown = await client.get(f"{url}/agents/{name}{end}", headers=BROWSER)
-                assert f"dragoman send {url}/agents/{name} " in shown.text
+                assert f"dragoman send {url}/agents/{name}/ " in shown.text
             told = await client.get(f"{url}/agents/{name}")
             assert told.headers["content-type"] == "application/json"
         listed = await client.get(url, headers=BROWSER)
-        assert f"<a href='{url}/agents/one'>One</a>" in listed.text
+        assert f"<a href='{url}/agents/one/'>One</a>" in listed.text
         assert (await client.get(url)).status_code == 404

@@ -21,7 +21,7 @@ from dragoman.settings import Server, load
 from net.served_peer import RunningServer, call, open_server, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
-OPEN = {"/healthz", "/readyz", "/metrics"}
+OPEN = {"/healthz", "/readyz"}
 PATHS = {"REST 1.0": "/tasks/1:cancel", "REST 0.3": "/v1/tasks/1:cancel"}
 """Routes that stand for many paths, and one path of each."""
 

@@ -137,12 +137,14 @@ async def test_the_card_names_addresses_below_the_mount_point(two: TwoAgents) ->
     async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
         card = (await client.get("/.well-known/agent-card.json")).json()
         assert card["description"] == "Says beta."
-        assert card["url"] == base
+        assert card["url"] == f"{base}/"
         urls = {
             (each["protocolBinding"], each["protocolVersion"]): (each["url"], each.get("tenant"))
             for each in card["supportedInterfaces"]
         }
-        assert urls["JSONRPC", "1.0"] == urls["HTTP+JSON", "0.3"] == (base, None)
+        assert urls["JSONRPC", "1.0"] == (f"{base}/", None)
+        assert urls["HTTP+JSON", "0.3"] == (base, None)  # clients append to it
+        assert (await client.get(f"{card['url']}/v1/tasks/nobody")).json()["code"] == -32001
         assert urls["GRPC", "1.0"] == (f"127.0.0.1:{two.app.ports['grpc']}", "beta")
         assert ("GRPC", "0.3") not in urls  # it has no word for the agent
         (ours,) = [
@@ -151,7 +153,7 @@ async def test_the_card_names_addresses_below_the_mount_point(two: TwoAgents) ->
             if each["uri"] == "urn:dragoman:dialects:1"
         ]
         assert {each["url"] for each in ours["params"]["addresses"]} == {
-            base,
+            f"{base}/",
             f"{base}/a2a-go",
             f"{base}/iat",
             f"{base}/iat/ws",
@@ -205,7 +207,7 @@ async def test_the_agents_are_listed(two: TwoAgents) -> None:
             "title": "Desk",
             "description": "Says alpha.",
             "version": desk("x").version,
-            "url": f"{two.url}/agents/alpha",
+            "url": f"{two.url}/agents/alpha/",
             "cardUrl": f"{two.url}/agents/alpha/.well-known/agent-card.json",
         }
         assert "nextPageToken" not in listed

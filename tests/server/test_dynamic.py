@@ -82,7 +82,7 @@ async def test_lists_metrics_and_cards_know_at_once() -> None:
         await two.app.add_agent("gamma", desk("gamma"))
         assert await listed(two) == ["alpha", "beta", "gamma"]
         card = (await client.get("/agents/gamma/.well-known/agent-card.json")).json()
-        assert card["url"] == f"{two.url}/agents/gamma"
+        assert card["url"] == f"{two.url}/agents/gamma/"
         assert 'agent="gamma"' in (await client.get("/metrics")).text
         await two.app.remove_agent("alpha")
         assert await listed(two) == ["beta", "gamma"]

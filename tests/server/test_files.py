@@ -79,6 +79,7 @@ async def test_a_file_is_downloaded_as_an_attachment_that_no_browser_shows(tmp_p
         assert got.headers["content-disposition"].startswith('attachment; filename="page.html"')
         assert got.headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in got.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in got.headers["content-security-policy"]
         assert got.headers["cache-control"] == "private, no-store"
         head = await http.head(link.url)
         assert (head.status_code, head.content) == (200, b"")

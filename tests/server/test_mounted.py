@@ -160,7 +160,7 @@ async def test_the_card_names_addresses_below_the_mount_point(
         card = json.loads(body)
         url = f"{expected}{below}"
         # What has no slash is a path of the outer app, which cannot lead a POST here.
-        slash = "/" if root and not below else ""
+        slash = "/" if root or below else ""
         assert card["url"] == f"{url}{slash}"
         assert {(each["protocolBinding"], each["url"]) for each in card["supportedInterfaces"]} == {
             ("JSONRPC", f"{url}{slash}"),
@@ -169,7 +169,7 @@ async def test_the_card_names_addresses_below_the_mount_point(
         addresses = card["capabilities"]["extensions"][-1]["params"]["addresses"]
         assert f"{url}/iat" in {each["url"] for each in addresses}
     _, _, body = await ask(outer, "GET", f"{root}/agents")
-    assert json.loads(body)["agents"][0]["url"] == f"{expected}/agents/alpha"
+    assert json.loads(body)["agents"][0]["url"] == f"{expected}/agents/alpha/"
 
 
 async def test_the_extended_card_names_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ async def test_the_extended_card_names_them_too(monkeypatch: pytest.MonkeyPatch)
         assert status == 200, card
         assert "hidden" in {each["id"] for each in card["skills"]}
         url = f"{base}/x/agents/beta"
-        assert {each["url"] for each in card["supportedInterfaces"]} == {url}
+        assert {each["url"] for each in card["supportedInterfaces"]} == {url, f"{url}/"}
 
 
 def test_a_mount_point_is_told_from_a_path_that_begins_like_it() -> None:

@@ -74,7 +74,7 @@ async def test_an_agent_is_at_the_root_of_its_host() -> None:
         # At the other addresses of the server everything is as ever.
         assert (await client.post("/", json=body(), headers=V1)).status_code == 404
         card = await client.get("/agents/alpha/.well-known/agent-card.json")
-        assert card.json()["url"] == f"{two.url}/agents/alpha"
+        assert card.json()["url"] == f"{two.url}/agents/alpha/"
         for path in ("/healthz", "/readyz", "/metrics"):
             reply = await client.get(path, headers={"host": "alpha.example"})
             assert reply.status_code == 200, path

@@ -102,7 +102,7 @@ async def test_one_agent_has_a_page_beside_its_json_rpc_address() -> None:
     ):
         entry = (await client.get("/agents/trips")).json()
         assert entry["title"] == "Trip planner"
-        assert entry["url"] == f"{two.url}/agents/trips"
+        assert entry["url"] == f"{two.url}/agents/trips/"
         listed = (await client.get("/agents?skill=plan-trip")).json()["agents"]
         assert listed == [entry]
         assert (await client.get("/agents/nobody")).status_code == 404
@@ -129,12 +129,35 @@ async def test_the_agents_are_an_ai_catalog() -> None:
         assert card["name"] == "Hotel finder"
 
 
+async def test_a_large_catalog_comes_in_pages() -> None:
+    async with (
+        serving(experts()) as two,
+        httpx2.AsyncClient(base_url=two.url, timeout=60) as client,
+    ):
+        assert two.app.listed is not None
+        two.app.listed.max_catalog_bytes = 500
+        where, names, pages = "/.well-known/ai-catalog.json", [], 0
+        while where:
+            reply = await client.get(where)
+            assert len(reply.content) < 1000
+            names += [each["displayName"] for each in reply.json()["entries"]]
+            pages += 1
+            link = reply.links.get("next")
+            assert ("nextPageToken" in reply.json()) == (link is not None)
+            where = str(reply.url.join(link["url"])) if link else ""
+        assert names == ["Hotel finder", "Painter", "Trip planner"]
+        assert pages > 1
+
+
 async def test_a_catalog_shows_only_what_its_reader_may_see() -> None:
     async with (
         serving(experts(), server={"card_access": "10.0.0.0/8"}) as two,
         httpx2.AsyncClient(base_url=two.url, timeout=60) as client,
     ):
-        for path in ("/agents", "/agents/trips", "/.well-known/ai-catalog.json"):
+        for path in (
+            *("/agents", "/agents/trips", "/.well-known/ai-catalog.json"),
+            "/agents/.well-known/agent-card.json",
+        ):
             assert (await client.get(path)).status_code == 403, path
 
 

@@ -67,7 +67,7 @@ async def test_the_card_is_that_of_the_skill() -> None:
     async with serving(three()) as running, httpx2.AsyncClient(timeout=60) as client:
         card = (await client.get(f"{at(running)}/.well-known/agent-card.json")).json()
         assert [each["id"] for each in card["skills"]] == ["translate"]
-        assert card["url"] == at(running)
+        assert card["url"] == f"{at(running)}/"
         for path in (
             at(running, "nothing"),
             f"{running.url}/agents/-",

@@ -42,6 +42,7 @@ class ServeOptions(TypedDict, total=False):
     watchdog: float
     card_access: str
     metrics_access: str
+    status_access: str
     interfaces: tuple[str, ...]
     caller_headers: tuple[str, ...]
     anonymous: tuple[str, ...] | None

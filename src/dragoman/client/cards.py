@@ -256,7 +256,7 @@ def _base(address: str) -> str:
 def _several(address: str, names: Sequence[str]) -> str:
     """The message for an address that hosts several agents: which addresses there are instead."""
     base = _base(address) + AGENTS
-    shown = ", ".join(f"{base}/{name}" for name in names[:MOST_SHOWN])
+    shown = ", ".join(f"{base}/{name}/" for name in names[:MOST_SHOWN])
     more = f", and others listed at {base}" if len(names) > MOST_SHOWN else ""
     return f"There are several agents at {address}; use the address of one of them: {shown}{more}"
 

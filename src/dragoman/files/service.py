@@ -42,7 +42,7 @@ _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _SAFE: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; sandbox"),
+    (b"content-security-policy", b"default-src 'none'; sandbox; frame-ancestors 'none'"),
     (b"cache-control", b"private, no-store"),
     (b"referrer-policy", b"no-referrer"),
 )

@@ -52,7 +52,7 @@ class GatewayStatus(Service):
         """The address of the status."""
         return {PATH: {"GET": self.page, "HEAD": self.page}}
 
-    @policy(Policy.METRICS)
+    @policy(Policy.STATUS)
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with the status of all agents elsewhere."""
         found = [self._status()]

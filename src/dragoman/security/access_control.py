@@ -221,11 +221,13 @@ class ServerAccess:
             settings.auth, "agents", meter=metered, fetch=self._fetch
         )
         self._access = _accesses(settings)
-        if self._access[Policy.METRICS].authenticated and not settings.auth:
-            raise ConfigError(
-                "metrics_access for authenticated callers needs [auth.NAME]: with several agents, "
-                "auth= in the code of one of them is not enough."
-            )
+        pages = {"metrics_access": Policy.METRICS, "status_access": Policy.STATUS}
+        for key, which in pages.items():
+            if self._access[which].authenticated and not settings.auth:
+                raise ConfigError(
+                    f"{key} for authenticated callers needs [auth.NAME]: with several agents, "
+                    "auth= in the code of one of them is not enough."
+                )
 
     async def check_card(self, scope: Scope) -> None:
         """Raises what a caller is told that may not read the card of an agent whose code has no
@@ -242,9 +244,11 @@ class ServerAccess:
 
 
 def _accesses(settings: Settings) -> dict[Policy, Access]:
+    server = settings.server
     return {
-        Policy.CARD: Access("card_access", settings.server.card_access),
-        Policy.METRICS: Access("metrics_access", settings.server.metrics_access),
+        Policy.CARD: Access("card_access", server.card_access),
+        Policy.METRICS: Access("metrics_access", server.metrics_access),
+        Policy.STATUS: Access("status_access", server.status_access or server.metrics_access),
     }
 
 

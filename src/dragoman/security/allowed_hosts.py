@@ -20,8 +20,8 @@ from dragoman.settings import Server
 
 PROXIED = "dragoman.proxied"
 """The key of a scope whose host a trusted proxy has told."""
-OPEN_PATHS = frozenset(("/healthz", "/readyz", "/metrics"))
-"""The paths that probes and scrapers call at any address of ours."""
+OPEN_PATHS = frozenset(("/healthz", "/readyz"))
+"""The paths that probes call under any name of ours. They tell a foreign page nothing."""
 ACTING_GETS = frozenset(("/a2a/stream",))
 """The paths where a GET opens a task; not even a link on a foreign page may lead there."""
 BROWSER_FIELDS = frozenset((b"host", b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode"))
@@ -43,6 +43,9 @@ FOREIGN_HOST = Refusal(
     421,
     "host_not_allowed",
     "This host name is not one of this server's. If it is, add it to [server] hosts.",
+)
+BAD_HOST = Refusal(
+    400, "bad_host", "A request of HTTP/1.1 has exactly one Host header (RFC 9112, section 3.2)."
 )
 CROSS_SITE = Refusal(
     403, "cross_site", "Pages of other web sites may not call this server from a browser."
@@ -97,16 +100,22 @@ class AllowedHosts:
 
     def _several(self, scope: Scope, headers: list[Header]) -> Refusal | None:
         asked = [(name, value) for name, value in headers if name in BROWSER_FIELDS]
+        hosts = [value for name, value in asked if name == b"host"]
+        # HTTP/2 has `:authority`, which our listener adds as one more.
+        if len(hosts) > 1 and scope.get("http_version", "").startswith("1"):
+            return BAD_HOST
         fields = dict(asked)
         if len(asked) > MOST_FIELDS:
             return CROSS_SITE
-        for name, value in asked or [(b"host", b"")]:
+        for name, value in asked or [(b"", b"")]:
             if (refused := self._refusal(scope, {**fields, name: value})) is not None:
                 return refused
         return None
 
     def _refusal(self, scope: Scope, fields: dict[bytes, bytes]) -> Refusal | None:
         host = fields.get(b"host", b"")
+        if not host and scope.get("http_version") == "1.1":
+            return BAD_HOST  # our listener adds an empty one where there is none
         if host not in self._known and not self.allows(host) and PROXIED not in scope:
             return None if scope["path"] in OPEN_PATHS else FOREIGN_HOST
         if scope["path"] in ACTING_GETS and _foreign(fields.get(b"referer", b""), host):
@@ -123,7 +132,7 @@ class AllowedHosts:
             return True
         if not self._any and host and not self._ours(host.decode("latin-1").lower()):
             return False
-        if len(self._known) < MOST_REMEMBERED:
+        if host and len(self._known) < MOST_REMEMBERED:  # none depends on the version of HTTP
             self._known.add(host)
         return True
 

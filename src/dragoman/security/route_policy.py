@@ -50,6 +50,8 @@ class Policy(StrEnum):
     """The setting `server.card_access` decides."""
     METRICS = "metrics"
     """The setting `server.metrics_access` decides."""
+    STATUS = "status"
+    """The setting `server.status_access` decides, or `metrics_access` if it is empty."""
 
 
 def policy(which: Policy) -> Callable[[H], H]:

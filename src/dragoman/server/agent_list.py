@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
+from msgspec import Raw
 
 from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.model import Json
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
 from dragoman.net.http.card_endpoint import HTML, PAGE_HEADERS, is_browser
 from dragoman.net.http.forwarded import typed_base
-from dragoman.net.http.mount_point import AGENTS
+from dragoman.net.http.mount_point import AGENTS, as_folder
 from dragoman.net.http.router import no_route
 from dragoman.security.access_control import AccessControl, ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
@@ -24,8 +25,12 @@ from .registry.agent_index import AgentIndex, Search
 PAGE, MOST = 50, 100
 """The number of agents on a page by default, and at most."""
 CARD = "/.well-known/agent-card.json"
+CARDS = (CARD, "/.well-known/agent.json")
 CATALOG = "/.well-known/ai-catalog.json"
 CATALOG_VERSION = "1.0"
+MAX_CATALOG_ENTRIES = 1000
+MAX_CATALOG_BYTES = 4 * 1024 * 1024
+"""The size of a page of the catalog: others wrote the descriptions of registered agents."""
 CARD_TYPE = "application/a2a-agent-card+json"
 """The media type of an agent's card in an AI Catalog."""
 CATALOG_TYPE: Header = (b"content-type", b"application/ai-catalog+json")
@@ -49,6 +54,7 @@ class AgentList:
         """Unless it may be `empty`, there is no list while there are no agents on it."""
         self._mounts, self._index, self._access, self._empty = mounts, index, access, empty
         self.about: About = lambda name: {}
+        self.max_catalog_bytes = MAX_CATALOG_BYTES
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Returns the routes of the list."""
@@ -57,8 +63,12 @@ class AgentList:
             f"{AGENTS}/": self._if_any(self.page),
             CATALOG: self._if_any(self.catalog),
         }
+        # A client that takes the address of an agent for that of a document looks beside it.
+        pages |= {f"{AGENTS}{path}": self._if_any(self.no_card) for path in CARDS}
+        if self._empty:  # else the only agent of the server has its card there
+            pages |= dict.fromkeys(CARDS, self.no_card)
         found = {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
-        if self._empty:  # else the only agent of the server is at this address
+        if self._empty:
             found["/"] = dict.fromkeys(("GET", "HEAD", "POST"), self.root)
         return found
 
@@ -110,23 +120,62 @@ class AgentList:
         await answer(send, 200, msgspec.json.encode(told), extra=HEADERS, head=head)
 
     @policy(Policy.OPEN)  # the same
-    async def catalog(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the same agents as an AI Catalog, for clients that search for artifacts of any
-        kind."""
+    async def no_card(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers where a client looks for one card although there are several: with the addresses
+        of the agents whose cards it may read."""
         headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
         try:
-            found, _ = await self._readable(scope, Search(), len(self._index), "")
+            found, more = await self._readable(scope, Search(), PAGE, "")
+        except DragomanError as error:
+            await refuse(send, error, self._access.authenticator.refusal_headers(error))
+            return
+        entries = [self._entry(each, scope, headers) for each in found]
+        known = [{key: each[key] for key in ("name", "url", "cardUrl")} for each in entries]
+        told: dict[str, Json] = {
+            "error": "not_found",
+            "message": "There are several agents here. Each has a card of its own, at its cardUrl"
+            f"{f'; all of them are listed at {AGENTS}' if more else ''}.",
+            "agents": known,
+        }
+        await answer(send, 404, msgspec.json.encode(told), extra=HEADERS, head=head)
+
+    @policy(Policy.OPEN)  # the same
+    async def catalog(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the same agents as an AI Catalog, for clients that search for artifacts of any
+        kind. `?pageToken=` continues a catalog that is too large for one page."""
+        headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
+        try:
+            _, _, after = _asked(scope["query_string"])
+            found, more = await self._readable(scope, Search(), MAX_CATALOG_ENTRIES, after)
+        except BadParams as error:
+            body = msgspec.json.encode({"error": error.reason, "message": error.message})
+            await answer(send, 400, body, head=head)
+            return
         except DragomanError as error:
             await refuse(send, error, self._access.authenticator.refusal_headers(error))
             return
         base = next(iter(self._mounts.values())).mount_point.base if self._mounts else ""
         host = urlsplit(base or typed_base(scope, headers)).hostname or "localhost"
-        told: dict[str, Json] = {
+        entries: list[Raw] = []
+        size = 0
+        for each in found:
+            entry = msgspec.json.encode(self._artifact(each, scope, headers, host))
+            size += len(entry)
+            if entries and size > self.max_catalog_bytes:
+                more = True
+                break
+            entries.append(Raw(entry))
+        told: dict[str, object] = {
             "specVersion": CATALOG_VERSION,
             "host": {"displayName": host, "identifier": f"did:web:{host}"},
-            "entries": [self._artifact(each, scope, headers, host) for each in found],
+            "entries": entries,
         }
-        await answer(send, 200, msgspec.json.encode(told), CATALOG_TYPE, HEADERS, head=head)
+        extra = HEADERS
+        if more:
+            token = told["nextPageToken"] = found[len(entries) - 1].name
+            # The format has no pages of its own, so the next one is also linked (RFC 8288).
+            extra = (*HEADERS, (b"link", f'<?pageToken={quote(token)}>; rel="next"'.encode()))
+        await answer(send, 200, msgspec.json.encode(told), CATALOG_TYPE, extra, head=head)
 
     def entry_of(self, name: str) -> Handler:
         """Returns the page of one agent: `GET /agents/{name}`."""
@@ -182,14 +231,14 @@ class AgentList:
     ) -> dict[str, Json]:
         # The requested path is beside the mount point of each agent, not below it.
         below = {**scope, "root_path": scope.get("root_path", "") + mount.mount_point.path}
-        url = mount.mount_point.url_in(below, headers)
+        url = as_folder(mount.mount_point.url_in(below, headers))
         return {
             "name": mount.name,
             "title": mount.agent.name,
             "description": mount.agent.description,
             "version": mount.agent.version,
             "url": url,
-            "cardUrl": f"{url}{CARD}",
+            "cardUrl": f"{url.rstrip('/')}{CARD}",
             **self.about(mount.name),
         }
 

@@ -19,7 +19,7 @@ from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
-from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
+from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.security.authentication import anyone
 from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
@@ -232,7 +232,7 @@ class App(AgentRouter):
         seen = proxies.seen if proxies is not None else None
         super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
         self.cors = CrossOrigin(settings.cors) if settings.cors.origins else None
-        self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
+        self.everywhere = frozenset((*everywhere, *status.routes()))
         self.everywhere_below = (f"{FILES}/",)
         self.skills: SkillMounts | None = None
         if self.several:

@@ -68,6 +68,8 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The callers that may read the card: public, authenticated, or a list of address ranges."""
     metrics_access: str = "public"
     """The callers that may read /metrics, like card_access."""
+    status_access: str = ""
+    """The callers that may read /gateway/status, like card_access; empty: as metrics_access."""
     interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON")
     """The bindings that are served and listed on the card, in this order, or single versions of
     them (`JSONRPC/1.0`). `GRPC` enables gRPC, which is off by default: strict clients refuse a

@@ -92,7 +92,8 @@ def _page(status: str, text: str) -> bytes:
     head = (
         f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\n"
         f"content-length: {len(body)}\r\ncache-control: no-store\r\n"
-        "referrer-policy: no-referrer\r\ncontent-security-policy: default-src 'none'\r\n"
+        "referrer-policy: no-referrer\r\n"
+        "content-security-policy: default-src 'none'; frame-ancestors 'none'\r\n"
         "connection: close\r\n\r\n"
     )
     return head.encode() + body

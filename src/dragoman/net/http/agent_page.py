@@ -11,6 +11,8 @@ from urllib.parse import quote
 from dragoman.core.card import Card, CardSkill
 from dragoman.core.model import Json
 
+from .mount_point import as_folder
+
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;
 color:#1c2430;background:#fff}
@@ -24,7 +26,7 @@ small,.dim{color:#9aa5b4}a{color:#6fb1ff}}
 
 def agent_page(card: Card, url: str) -> bytes:
     """Returns the page of an agent at this address. Everything on the card is text for it."""
-    url = url.rstrip("/")
+    base, url = url.rstrip("/"), as_folder(url)
     example = next((one for skill in card.skills for one in skill.examples), "hello")
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": example}]}
     call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
@@ -39,12 +41,12 @@ def agent_page(card: Card, url: str) -> bytes:
         ),
         (
             "With any client of A2A 1.0",
-            f"curl {url}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' \\\n"
+            f"curl {base}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' \\\n"
             f"  -d {body}",
         ),
     )
     by = f" by {escape(card.provider.organization)}" if card.provider is not None else ""
-    links = [(f"{url}/.well-known/agent-card.json", "its card")]
+    links = [(f"{base}/.well-known/agent-card.json", "its card")]
     if card.documentation_url.startswith(("https://", "http://")):
         links.append((card.documentation_url, "its documentation"))
     return "".join(

@@ -18,7 +18,10 @@ HTML: Header = (b"content-type", b"text/html; charset=utf-8")
 PAGE_HEADERS: tuple[Header, ...] = (
     (b"vary", b"Accept"),
     # The card may hold text of others. Nothing on the page is executed or fetched.
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    ),
     (b"x-content-type-options", b"nosniff"),
 )
 MOST_HOSTS = 64

@@ -35,11 +35,12 @@ class MountPoint(Struct, frozen=True):
     @property
     def url(self) -> str:
         """Returns the URL of the agent; empty if only callers know it."""
-        return f"{self.base}{self.path}" if self.base else ""
+        url = f"{self.base}{self.path}" if self.base else ""
+        return as_folder(url) if self.path else url
 
     def url_in(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """Returns the address of the agent for the caller of this request. Inside another app it
-        ends with a slash: the path without one belongs to that app, which at best redirects it."""
+        """Returns the address of the agent for the caller of this request. It ends with a slash
+        if the agent has a path here; a public URL with a path is what the operator wrote."""
         if HOSTED in scope:
             return f"{typed_base(scope, headers)}{quote(scope.get('root_path', ''), safe=IN_PATHS)}"
         root = quote(scope.get("root_path", "").rstrip("/"), safe=IN_PATHS)
@@ -48,7 +49,15 @@ class MountPoint(Struct, frozen=True):
         own = urlsplit(base).path.rstrip("/")
         if own and f"{around}/".startswith(f"{own}/"):
             base = base.rstrip("/").removesuffix(own)  # the public URL includes the mount point
-        return f"{base}{around}{self.path}{'/' if around and not self.path else ''}"
+        url = f"{base}{around}{self.path}"
+        return as_folder(url) if around or self.path else url
+
+
+def as_folder(url: str) -> str:
+    """Returns the address of an agent with a slash at the end, if it has a path. Clients resolve
+    `.well-known/agent-card.json` against it (RFC 3986 §5.2.3 drops what follows the last slash),
+    and inside another app the path without the slash belongs to that app."""
+    return f"{url}/" if urlsplit(url).path.strip("/") and not url.endswith("/") else url
 
 
 def host_in(scope: Scope) -> str:
@@ -77,6 +86,10 @@ def below(scope: Scope, prefix: str) -> Scope:
     changed: Scope = {**scope, "path": path, "root_path": scope.get("root_path", "") + prefix}
     if raw := scope.get("raw_path"):
         changed["raw_path"] = _rest_of(raw, prefix, path)
+    if path.startswith("//"):  # a path was appended to our address, which ends with a slash
+        changed["path"] = f"/{path.lstrip('/')}"
+        if rest := changed.get("raw_path"):
+            changed["raw_path"] = b"/" + rest.lstrip(b"/")
     return changed
 
 
