@@ -226,7 +226,11 @@ class FailoverPeer:
         of an agent that does not number its events is resumed here."""
         transports = self._transports
         first = transports[0]
-        if not self._cursor or not self.streams or first.dialect.names_tasks:
+        # In a dialect with conversations the stream goes on after a question, and an agent of
+        # another vendor may have no other way to tell what comes then. Its events are counted by
+        # our own session.
+        goes_on = first.dialect.conversation is not None
+        if not goes_on and (not self._cursor or not self.streams or first.dialect.names_tasks):
             return begin_stream(self.stream(op, ctx))
         if not self._declared:
             ctx = with_extensions(ctx, (CURSOR, IDEMPOTENCY))

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from .card import Card
-from .model import Hook, Json, Message, State, Task
+from .model import AnyPart, Hook, Json, Message, State, Task
 
 R = TypeVar("R")
 
@@ -79,6 +79,8 @@ class Resolve(Operation[Task], frozen=True, gc=False):
     value: Json
     context_id: str = ""
     """The conversation of the task, for dialects in which a message is the answer."""
+    parts: tuple[AnyPart, ...] = ()
+    """The answer as the parts of a message, if it is more than one value."""
 
 
 class Watch(Operation[Task], frozen=True, gc=False):

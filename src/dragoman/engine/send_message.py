@@ -321,7 +321,8 @@ class MessageSender:
 
     async def resolve(self, op: Resolve, ctx: Context) -> Task:
         """Answers a question of a task by its name."""
-        message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
+        parts = op.parts or parts_of(op.value)
+        message = Message(message_id=new_id(), role=Role.USER, parts=parts)
         said = Input(message=message, value=op.value, by=_who(ctx))
         await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question, ctx.token)
         await self._view.heard(self._scope_of(ctx), op.task_id)

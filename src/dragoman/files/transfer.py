@@ -17,7 +17,7 @@ from dragoman.core import events as ev
 from dragoman.core.dialect import Dialect
 from dragoman.core.errors import BadParams, DragomanError, Unsupported
 from dragoman.core.model import AnyPart, Artifact, Blob, Link, Message, Task
-from dragoman.core.operations import SendMessage
+from dragoman.core.operations import Resolve, SendMessage
 from dragoman.core.peer import Batch
 from dragoman.dialects.losses import FileForms
 
@@ -161,6 +161,8 @@ class RelayedFiles(Struct):
 
     async def sent(self, op: T) -> T:
         """Returns a request with files in the form that the agent accepts."""
+        if isinstance(op, Resolve):
+            return replace(op, parts=await self.down.parts(op.parts))
         if not isinstance(op, SendMessage):
             return op
         message = await self.down.message(op.message)

@@ -333,7 +333,7 @@ class RemoteUpstream(Upstream):
         op = answer.op
         prepare_files(self._asked, peer, self._turn, answer.parts)
         if DIALECTS[peer.dialect].conversation is not None:
-            await peer.call(op, ctx)
+            await peer.call(replace(op, parts=answer.parts), ctx)
             return
         look = GetTask(task_id=op.task_id)
         unsure = answer.in_doubt and not peer.remembers

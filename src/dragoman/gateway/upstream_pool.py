@@ -348,12 +348,16 @@ class UpstreamPool:
                 agent = await self._looked_at(address)
         except (DragomanError, OSError, TimeoutError) as exc:
             error = exc if isinstance(exc, DragomanError) else PeerUnreachable(str(exc) or "silent")
-            if self._signed_for and isinstance(error, Unauthenticated | Forbidden):
+            refused = isinstance(error, Unauthenticated | Forbidden)
+            if refused and self._signed_for:
                 error = PeerRefused(f"{error.message} ({self._signed_for})")
             address.checks_failed += 1
             tell = log.warning if address.checks_failed == 1 else log.debug
             tell("An agent cannot be reached", agent=self.name, at=address.label, why=error)
-            self.failed(address, "health", error)
+            if refused:  # it is there: a call tells its caller more than a circuit breaker
+                address.failed("health", error)
+            else:
+                self.failed(address, "health", error)
             return None
         address.checks_failed = 0
         address.alive = True

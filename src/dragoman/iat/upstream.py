@@ -130,10 +130,11 @@ class SubAgentUpstream(Upstream):
     async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
         """Sends an answer without waiting for a response, because the agents of other vendors send
         none."""
-        if self._sub is not None and answer.op.question.startswith(THEIRS):
-            await self._sub.transport.tell(answer.op, ctx)
+        op = replace(answer.op, parts=answer.parts)
+        if self._sub is not None and op.question.startswith(THEIRS):
+            await self._sub.transport.tell(op, ctx)
         else:
-            await super().answer(peer, answer, ctx)
+            await peer.call(op, ctx)
 
 
 async def stop_task(host: Host, name: str, task_id: str) -> None:

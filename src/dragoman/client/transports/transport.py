@@ -31,10 +31,12 @@ from dragoman.agent.parts import parts_of
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import CallerIdentity, Dialect
 from dragoman.core.errors import (
-    Malformed,
+    CallError,
+    Forbidden,
     PeerMisbehaved,
     PeerRefused,
     PeerUnreachable,
+    TooMany,
     Unauthenticated,
     Unsupported,
 )
@@ -78,8 +80,10 @@ T = TypeVar("T")
 Asking = Call | Ping | Introduction
 _SLOW = (SendMessage, CancelTask, Invoke, Resolve)
 """The operations that an agent works on, which therefore have the longer time limit."""
-_KNOWS_NO_INTRODUCTION = (PeerRefused, Malformed, Unsupported)
-"""The errors of an agent that does not know the method of an introduction, or cannot parse it."""
+_ANSWERS_OF_THE_AGENT = (CallError, PeerRefused, PeerMisbehaved)
+"""The errors that show that somebody is there, who need not know introductions and heartbeats."""
+_REFUSALS_OF_US = (Unauthenticated, Forbidden, TooMany)
+"""Those that say something about us, and not about the method."""
 _numbers = count(1)
 
 
@@ -156,8 +160,15 @@ class Transport(ABC):
         await self._attempt(lambda who: self._answer(_Asked(op), ctx, who))
 
     async def ping(self) -> None:
-        """Returns when the other side answers. Raises `Unsupported` if the dialect has no ping."""
-        await self._attempt(lambda who: self._answer(Ping, ANYONE, who))
+        """Returns when the other side answers, even if it knows no heartbeats. Raises `Unsupported`
+        if the dialect has no ping."""
+        try:
+            await self._attempt(lambda who: self._answer(Ping, ANYONE, who))
+        except _REFUSALS_OF_US:
+            raise
+        except _ANSWERS_OF_THE_AGENT:
+            if self.dialect.conversation is None:
+                raise
 
     def begin(self, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of one connection, and the stream of all that follow.
@@ -276,7 +287,9 @@ class Transport(ABC):
         except PeerUnreachable as exc:
             exc.sent = False  # the request behind the introduction was never sent
             raise
-        except _KNOWS_NO_INTRODUCTION:
+        except _REFUSALS_OF_US:
+            raise
+        except _ANSWERS_OF_THE_AGENT:
             if self._joins:
                 raise
         self._introduced = True
@@ -359,7 +372,7 @@ def _as_message(op: Resolve) -> SendMessage:
     message = Message(
         message_id=uuid4().hex,
         role=Role.USER,
-        parts=parts_of(answer_value(op.value)),
+        parts=op.parts or parts_of(answer_value(op.value)),
         task_id=op.task_id,
         context_id=op.context_id,
     )

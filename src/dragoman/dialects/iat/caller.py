@@ -16,8 +16,8 @@ from dragoman.core import session as signals
 from dragoman.core.card import Tool
 from dragoman.core.dialect import CallerIdentity
 from dragoman.core.errors import DragomanError, PeerMisbehaved, VersionUnsupported
-from dragoman.core.model import Json
-from dragoman.core.operations import Invoke, Resolve
+from dragoman.core.model import Json, State, Status, Task
+from dragoman.core.operations import CancelTask, Invoke, Resolve
 from dragoman.core.peer import Context
 from dragoman.core.session import CallerConversation, CallerSession, Frame, Id, Signal
 
@@ -37,6 +37,7 @@ from .wire import (
     answer_in,
     envelope_out,
     id_out,
+    is_jsonrpc,
     message_ids,
 )
 
@@ -206,14 +207,13 @@ class IatCaller(CallerSession):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals of a whole response, or of one envelope of a stream."""
         status = frame.status or 200
-        if not frame.body and status < 300:
-            return self._nothing()
         try:
             envelope = answer_in(frame.body, self.read)
         except PeerMisbehaved as error:
+            if status < 300:
+                return self._acknowledged(frame.body, error)
             reason = errors.error_for(status) if status >= 400 else error
-            found = self._find("")
-            return (self._fault(found, reason),)
+            return (self._fault(self._find(""), reason),)
         found = self._find(envelope.parent)
         if found is None and envelope.action == IGNORED:
             found = self._find_nested()  # they do not return our ids, but answer in order
@@ -277,12 +277,23 @@ class IatCaller(CallerSession):
         self._repeated = (*self._repeated, _frame(found.envelope, found.stream))
         return ()
 
-    def _nothing(self) -> Iterable[Signal]:
-        """Handles a response without a body, which is the response to an answer."""
+    def _acknowledged(self, body: bytes, error: PeerMisbehaved) -> Iterable[Signal]:
+        """Handles a success without an envelope. It acknowledges what needs no result: an answer, a
+        greeting, a heartbeat, a `terminate`. The requirement does not say how."""
         found = self._find("")
-        if found is None or not isinstance(found.op, Resolve):
+        if found is None:
             return ()
-        return (self._done(found, signals.Result(found.id, None)),)
+        if is_jsonrpc(body):
+            return (self._fault(found, PeerMisbehaved("The other side speaks JSON-RPC, not IAT")),)
+        match found.op:
+            case Resolve() | signals.Introduction() | signals.Ping():
+                return (self._done(found, signals.Result(found.id, None)),)
+            case CancelTask(task_id=task_id):
+                ended = Task(id=task_id, context_id="", status=Status(State.CANCELED, self._now()))
+                return (self._done(found, signals.Result(found.id, ended)),)
+        if body:
+            return (self._fault(found, error),)
+        return (self._fault(found, PeerMisbehaved("The other side sent no result")),)
 
     def _find(self, parent: str) -> OpenCall | None:
         """Returns the call that an answer is for. Peers lose ids, so if only one call is open, it

@@ -12,7 +12,18 @@ import msgspec
 
 from dragoman.core import events as ev
 from dragoman.core.events import Ask, Note, Stamped
-from dragoman.core.model import Artifact, Json, Message, Role, State, Status, Task, Text
+from dragoman.core.model import (
+    AnyPart,
+    Artifact,
+    Data,
+    Json,
+    Message,
+    Role,
+    State,
+    Status,
+    Task,
+    Text,
+)
 
 from .errors import error_in
 from .events import ASK_OF, DONE, NOTE_OF, STATES, Payload
@@ -68,7 +79,8 @@ def _chunk_in(payload: Payload) -> ev.ArtifactChunk:
     else:
         words = payload.get("text", payload.get("content"))
         name = _text_or(payload.get("artifact_id"), "result")
-        artifact = Artifact(artifact_id=name, parts=(Text(_text_or(words, "")),))
+        parts = parts_in(payload) or (Text(_text_or(words, "")),)
+        artifact = Artifact(artifact_id=name, parts=parts)
     append, metadata = payload.get("append"), payload.get("metadata")
     return ev.ArtifactChunk(
         artifact=artifact,
@@ -95,15 +107,32 @@ def _message_in(payload: Payload, task_id: str) -> Message | None:
     if "message" in payload and isinstance(payload["message"], dict):
         return msgspec.convert(payload["message"], Message)
     words = payload.get("text")
+    parts: tuple[AnyPart, ...] = ()
     if "seq" not in payload:  # another vendor's agent, which sends only a final text
         error = payload.get("error")
         reason = error_in(error).message if error is not None else None
         words = words or reason or payload.get("result_summary", payload.get("result"))
-    if not isinstance(words, str) or not words:
+        parts = parts_in(payload) if reason is None else ()
+    parts = parts or _result_in(words)
+    if not parts:
         return None
-    return Message(
-        message_id=f"{task_id}.said", role=Role.AGENT, parts=(Text(words),), task_id=task_id
-    )
+    return Message(message_id=f"{task_id}.said", role=Role.AGENT, parts=parts, task_id=task_id)
+
+
+def _result_in(result: Json) -> tuple[AnyPart, ...]:
+    """Returns a result that is a text or, at agents of other vendors, any value."""
+    if result is None or result == "":
+        return ()
+    return (Text(result) if isinstance(result, str) else Data(result),)
+
+
+def parts_in(payload: Payload) -> tuple[AnyPart, ...]:
+    """Returns the `parts` beside a text. The requirement has no such member, so one that is spelled
+    in another way means something else, and the text counts alone."""
+    try:
+        return msgspec.convert(payload.get("parts") or (), tuple[AnyPart, ...])
+    except msgspec.ValidationError:
+        return ()
 
 
 def _asked_in(kind: Ask, payload: Payload, task_id: str) -> ev.Asked:
@@ -143,15 +172,14 @@ def task_in(payload: Payload, call: str, at: int) -> Task | Message:
         return msgspec.convert(payload["message"], Message)
     task_id = _text_or(payload.get("task_id"), call)
     changed = _state_in(Kind.RESPONSE, payload, task_id)
-    words = _text_or(payload.get("result_summary", payload.get("result")), "")
-    made = Artifact(artifact_id="result", parts=(Text(words),))
+    parts = parts_in(payload) or _result_in(payload.get("result_summary", payload.get("result")))
     done = changed.state is State.COMPLETED
     used = payload.get("usage_stats")
     return Task(
         id=task_id,
         context_id=_text_or(payload.get("context_id"), ""),
         status=Status(changed.state, at, None if done else changed.message),
-        artifacts=(made,) if done and words else (),
+        artifacts=(Artifact(artifact_id="result", parts=parts),) if done and parts else (),
         usage=used if isinstance(used, dict) and used else None,
     )
 

@@ -2,12 +2,13 @@
 
 Every event of a stream has `task_id`, `context_id`, `seq` and `at` (milliseconds). A caller that
 sets `"detail": "full"`, as ours does, gets messages, artifacts and tasks as a whole (as in
-`dragoman.core.model`); others get their text, for which the requirement has fields.
+`dragoman.core.model`); others get their text, for which the requirement has fields. Where there is
+more than text, the text names the files and shows the data, and `parts` stands beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -18,7 +19,19 @@ from dragoman.core import questions
 from dragoman.core.events import Ask, Note, Stamped
 from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING, Fold
-from dragoman.core.model import Json, Message, State, Task, Text
+from dragoman.core.model import (
+    AnyPart,
+    Artifact,
+    Blob,
+    Data,
+    Json,
+    Link,
+    Message,
+    State,
+    Status,
+    Task,
+    Text,
+)
 
 from .wire import Kind
 
@@ -68,13 +81,73 @@ def question_in(msg_id: str) -> tuple[str, str]:
     return (unquote(task_id), question) if slash else ("", "")
 
 
+def parts_out(parts: Iterable[AnyPart]) -> Payload:
+    """Returns `parts` as a member of a payload, if there is more than plain text."""
+    found = tuple(parts)
+    if all(isinstance(part, Text) for part in found):
+        return {}
+    return {"parts": msgspec.to_builtins(found)}
+
+
+def summary_out(parts: Iterable[AnyPart]) -> str:
+    """Returns the parts of an artifact as a text, for callers that read nothing else: each file and
+    each value is a line of its own."""
+    return lines_out(join_texts(parts))
+
+
+def join_texts(parts: Iterable[AnyPart]) -> Iterator[AnyPart]:
+    """Yields the parts of an artifact, with plain texts that follow each other as one: the pieces
+    of an artifact are one text."""
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, Text) and not (part.filename or part.media_type or part.metadata):
+            texts.append(part.text)
+            continue
+        if texts:
+            yield Text("".join(texts))
+            texts = []
+        yield part
+    if texts:
+        yield Text("".join(texts))
+
+
+def lines_out(parts: Iterable[AnyPart]) -> str:
+    """Returns the parts of a message as a text, each on a line of its own."""
+    return "\n".join(filter(None, map(_line_out, parts)))
+
+
+def _line_out(part: AnyPart) -> str:
+    match part:
+        case Text(text=text):
+            return text
+        case Data(value=value):
+            return msgspec.json.encode(value).decode()
+        case Blob(content=content):
+            about = f"{len(content)} bytes"
+        case Link(url=url):
+            about = url
+    kind = f"{part.media_type}, {about}" if part.media_type else about
+    return f"{part.filename or 'a file'} ({kind})"
+
+
+def result_out(task: Task) -> Payload:
+    """Returns the result of a task: its text and, if there is more than text, its parts."""
+    answer = task.answer
+    summaries = [summary_out(artifact.parts) for artifact in task.artifacts]
+    if answer is not None:
+        summaries.append(lines_out(answer.parts))
+    return {"result_summary": "\n".join(filter(None, summaries)), **parts_out(task.parts)}
+
+
 class IatEventEncoder:
     """Encodes the events of one task for one caller. It remembers what the `done` at the end has to
     contain."""
 
     def __init__(self, full: bool) -> None:
         self._full = full
-        self._texts: list[str] = []
+        self._made: dict[str, list[AnyPart]] = {}
+        """The parts of each artifact so far; only its texts for a caller that has the rest from the
+        chunks."""
         self._usage: Payload = {}
         self._chunks = 0
         self._whole = False
@@ -100,10 +173,12 @@ class IatEventEncoder:
             "context_id": task.context_id,
             "status": state.value,
         }
-        if self._full:
-            payload["task"] = msgspec.to_builtins(task)
         message = task.status.message
-        payload["result_summary"] = task.text or (message.text if message else "")
+        if self._full:
+            payload |= {"task": msgspec.to_builtins(task), "result_summary": task.text}
+        else:
+            payload |= result_out(task)
+        payload["result_summary"] = payload["result_summary"] or task.status.text
         if state in FINAL and state is not State.COMPLETED:
             payload["error"] = _failure(state, message, None)
         elif state in WAITING and message is not None:
@@ -112,8 +187,10 @@ class IatEventEncoder:
 
     def reply_out(self, message: Message) -> Payload:
         """Returns the message for a direct reply, which has no task."""
-        payload: Payload = {"status": "completed", "result_summary": message.text}
-        return payload | {"message": msgspec.to_builtins(message)} if self._full else payload
+        payload: Payload = {"status": "completed", "result_summary": lines_out(message.parts)}
+        if self._full:
+            return payload | {"message": msgspec.to_builtins(message)}
+        return payload | parts_out(message.parts)
 
     def _message(self, message: Message) -> Payload:
         if self._full:
@@ -132,7 +209,9 @@ class IatEventEncoder:
     def _snapshot_out(self, base: Payload, event: ev.Snapshot, entry: Stamped) -> EventBody:
         task = event.task
         self._whole = True
-        self._texts = [task.text] if task.text else []
+        self._made = {}
+        for artifact in task.artifacts:
+            self._add(artifact, append=False)
         self._usage = dict(task.usage or {})
         payload = self.task(task) | base
         if task.state not in FINAL:
@@ -150,12 +229,34 @@ class IatEventEncoder:
                 payload["progress"] = event.metadata[PROGRESS]
         if event.state not in FINAL:
             return EventBody(Kind.NOTIFICATION, STATUS, payload)
-        words = event.message.text if event.message else ""
-        payload["result_summary"] = "".join(self._texts) if self._whole and self._texts else words
+        status = Status(event.state, entry.at, event.message)
+        result = result_out(self._ended(entry, status))
+        if self._full:
+            result.pop("parts", None)  # they were in the chunks
+        payload |= result
+        payload["result_summary"] = payload["result_summary"] or status.text
         payload["usage_stats"] = self._usage
         if event.state is not State.COMPLETED:
             payload["error"] = _failure(event.state, event.message, event.metadata)
         return EventBody(Kind.RESPONSE, DONE, payload)
+
+    def _add(self, artifact: Artifact, *, append: bool) -> None:
+        """Remembers a piece of an artifact for the `done` at the end."""
+        if not append:
+            self._made.pop(artifact.artifact_id, None)
+        parts = self._made.setdefault(artifact.artifact_id, [])
+        parts += (part for part in artifact.parts if not self._full or isinstance(part, Text))
+
+    def _ended(self, entry: Stamped, status: Status) -> Task:
+        """Returns the task as far as it was seen. If that was not from its beginning, the pieces of
+        artifacts are not the whole result."""
+        made = self._made.items() if self._whole else ()
+        artifacts = tuple(
+            Artifact(artifact_id=id, parts=tuple(join_texts(parts))) for id, parts in made
+        )
+        return Task(
+            id=entry.task_id, context_id=entry.context_id, status=status, artifacts=artifacts
+        )
 
     def _asked_out(self, base: Payload, event: ev.Asked, entry: Stamped) -> EventBody:
         id = question_id(entry.task_id, event.question)
@@ -166,7 +267,7 @@ class IatEventEncoder:
 
     def _chunk_out(self, base: Payload, event: ev.ArtifactChunk, entry: Stamped) -> EventBody:
         artifact = event.artifact
-        self._texts.append(artifact.text)
+        self._add(artifact, append=event.append)
         payload: Payload = {
             **base,
             "index": self._chunks,
@@ -180,9 +281,7 @@ class IatEventEncoder:
             payload["artifact"] = msgspec.to_builtins(artifact)
             return EventBody(Kind.CHUNK, "", payload)
         payload |= {"artifact_id": artifact.artifact_id, "text": artifact.text}
-        if any(not isinstance(part, Text) for part in artifact.parts):
-            payload["parts"] = msgspec.to_builtins(artifact.parts)
-        return EventBody(Kind.CHUNK, "", payload)
+        return EventBody(Kind.CHUNK, "", payload | parts_out(artifact.parts))
 
     def _noted_out(self, base: Payload, event: ev.Noted, entry: Stamped) -> EventBody:
         body = event.body

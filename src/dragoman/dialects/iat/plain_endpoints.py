@@ -4,7 +4,8 @@
 `/a2a` answers with `{"result": "..."}`, and accepts envelopes too. `/a2a/stream` answers with
 events `{"type": "chunk", "text": "..."}` until the stream closes, and accepts GET as well. Such a
 caller reads only `result` and `text`, and cannot answer questions; therefore failures and questions
-are written there, too.
+are written there, too, and so are the names of files and the values of data, whose `parts` stand
+beside them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from dragoman.core.session import Call, Fault, Frame, Result, Signal, Update
 from ..jsonrpc import check
 from . import errors
 from .callee import JSON_TYPES, NOTHING, IatCallee
+from .events import Payload, lines_out, parts_out, result_out, summary_out
 from .wire import Envelope, Kind, encode
 
 _MOST_FIELDS = 16
+NO_RESULT: Payload = {"text": ""}
 
 
 class PlainRequest(Struct, frozen=True, gc=False):
@@ -81,10 +84,10 @@ class PlainCallee(IatCallee):
             return super().send(signal)
         match signal:
             case Result(value=Task() as task):
-                last = task.status.text
-                return (_frame(_outcome(task.state, "result", task.text, last)),)
+                body = _result(task)
+                return (_frame(_outcome(task.state, "result", body, task.status.text)),)
             case Result(value=Message() as message):
-                return (_frame({"result": message.text}),)
+                return (_frame({"result": lines_out(message.parts), **parts_out(message.parts)}),)
             case Fault(error=error):
                 body = {"result": error.message, **_refusal(error)}
                 return (_frame(body, errors.status_for(error)),)
@@ -119,7 +122,8 @@ class PlainStream(PlainCallee):
             return super().send(signal)
         match signal:
             case Update(entry=Message() as message):
-                return (_frame({"type": "chunk", "text": message.text}),)
+                body = {"text": lines_out(message.parts), **parts_out(message.parts)}
+                return (_frame({"type": "chunk", **body}),)
             case Update(entry=Stamped(event=event, seq=seq)):
                 body = self._step(event)
                 return (_frame(body, mark=str(seq)),) if body is not None else ()
@@ -136,29 +140,34 @@ class PlainStream(PlainCallee):
     def _step(self, event: object) -> Json:
         match event:
             case ArtifactChunk(artifact=artifact):
-                self._has_text = self._has_text or bool(artifact.text)
-                return {"type": "chunk", "text": artifact.text}
+                more = parts_out(artifact.parts)
+                text = summary_out(artifact.parts)
+                # A file or a value is a line of its own, after the text so far.
+                text = self._on_new_line(text) if more else text
+                self._has_text = self._has_text or bool(text)
+                return {"type": "chunk", "text": text, **more}
             case Snapshot(task=task):
-                last = task.status.text
-                return self._state_out(task.state, task.text, last)
+                return self._state_out(task.state, _result(task), task.status.text)
             case Asked(kind=kind, message=message):
                 auth = kind is Ask.CREDENTIALS
                 state = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
-                return self._state_out(state, "", message.text)
+                return self._state_out(state, NO_RESULT, message.text)
+            case StateChanged(state=State.COMPLETED, message=Message(parts=parts)):
+                if self._has_text:  # its final message counts if there was nothing else
+                    return None
+                result = {"text": lines_out(parts), **parts_out(parts)}
+                return self._state_out(State.COMPLETED, result, "")
             case StateChanged(state=state, message=message):
-                return self._state_out(state, "", message.text if message else "")
+                return self._state_out(state, NO_RESULT, message.text if message else "")
             case _:
                 return None
 
-    def _state_out(self, state: State, text: str, last: str) -> Json:
+    def _state_out(self, state: State, result: Payload, last: str) -> Json:
         """Returns the text for a change of state, if it needs one."""
-        if state is State.COMPLETED:  # its final message counts if there was no other text
-            body: dict[str, Json] = {"text": text or ("" if self._has_text else last)}
-        elif state in FINAL or state in WAITING:
-            body = _outcome(state, "text", text, last)
+        body = result
+        if state is not State.COMPLETED and (state in FINAL or state in WAITING):
+            body = _outcome(state, "text", result, last)
             body["text"] = self._on_new_line(body["text"])
-        else:
-            body = {"text": text}
         self._has_text = self._has_text or bool(body["text"])
         return {"type": "chunk", **body} if body["text"] else None
 
@@ -177,15 +186,23 @@ def _query_in(query: str) -> PlainRequest:
     return PlainRequest(found["content"][0], found.get("system", [None])[0])
 
 
-def _outcome(state: State, key: str, text: str, last: str) -> dict[str, Json]:
+def _result(task: Task) -> Payload:
+    """Returns the result of a task: `text`, and `parts` if there is more than text."""
+    found = result_out(task)
+    return {"text": found.pop("result_summary"), **found}
+
+
+def _outcome(state: State, key: str, result: Payload, last: str) -> Payload:
     """Returns the answer for a caller that reads only one member: the text, and how the task
     ended."""
+    more = {name: value for name, value in result.items() if name != "text"}
+    text = result["text"]
     if state is State.COMPLETED:
-        return {key: text or last}
+        return {key: text or last, **more}
     if state in FINAL:
         last = last or f"The task is {state.value}"
     words = "\n".join(filter(None, (text, last)))
-    body: dict[str, Json] = {key: words, "status": state.value}
+    body: Payload = {key: words, **more, "status": state.value}
     return {**body, "error": last} if state in FINAL else body
 
 

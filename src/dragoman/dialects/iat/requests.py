@@ -24,6 +24,7 @@ from dragoman.core.questions import answer_value
 from dragoman.core.session import Id, Introduction
 
 from ..jsonrpc import check
+from .decode import parts_in
 from .events import FULL, THEIRS, Payload, question_id, question_in
 from .wire import Envelope, Kind
 
@@ -264,7 +265,15 @@ def resolve_in(envelope: Envelope) -> Resolve:
         task_id, question = question_in(named if isinstance(named, str) else "")
     if not task_id or not question:
         raise BadParams("This response answers no question of ours", field="header.parent_id")
-    return Resolve(task_id=task_id, question=question, value=_value_in(payload))
+    parts = parts_in(payload)
+    if parts and payload.keys().isdisjoint(_DECISIONS):
+        # The text beside them is for readers that know nothing of parts.
+        return Resolve(task_id=task_id, question=question, value=None, parts=parts)
+    return Resolve(task_id=task_id, question=question, value=_value_in(payload), parts=parts)
+
+
+_DECISIONS = frozenset(("approved", "result", "error"))
+"""What answers an approval or a tool call, whatever stands beside it."""
 
 
 def _value_in(payload: Payload) -> Json:
@@ -279,7 +288,7 @@ def _value_in(payload: Payload) -> Json:
 
 
 def _bare(payload: Payload) -> Payload:
-    ours = {"action", "detail", "approval_id", "task_id"}
+    ours = {"action", "detail", "approval_id", "task_id", "parts"}
     return {key: value for key, value in payload.items() if key not in ours}
 
 
@@ -394,6 +403,13 @@ def resolve_out(op: Resolve) -> tuple[str, Payload]:
     theirs = op.question.removeprefix(THEIRS)
     parent = theirs if theirs != op.question else question_id(op.task_id, op.question)
     value = answer_value(op.value)
-    if isinstance(value, dict) and value.keys() & {"approved", "result", "error"}:
-        return parent, FULL | value
-    return parent, FULL | {"value": value}
+    said: Payload = FULL | {"value": value}
+    if isinstance(value, dict) and value.keys() & _DECISIONS:
+        said = FULL | value
+    alone = Text(value) if isinstance(value, str) else Data(value)
+    if not op.parts or op.parts == (alone,):
+        return parent, said
+    text = "\n".join(part.text for part in op.parts if isinstance(part, Text))
+    if text and "value" in said:
+        said["value"] = text
+    return parent, said | {"parts": msgspec.to_builtins(op.parts)}
