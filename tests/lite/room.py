@@ -40,7 +40,7 @@ class Member:
         async for message in self.channel.hear():
             self.heard.append(message)
             whole = self._joiner.hear(message.room, message.sender, message.text, 0)
-            self.markers += [each for each in whole if isinstance(each, LiteMessage)]
+            self.markers += [each.said for each in whole if isinstance(each.said, LiteMessage)]
 
     async def say(self, text: str, *, reply_to: str = "") -> str:
         return await self.channel.say(self.room, text, reply_to=reply_to)

@@ -24,10 +24,10 @@ from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.security.authorization import AuthorizingPeer
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Rates, Settings
-from dragoman.store import open_store
+from dragoman.store import open_store, owed_answers
 from dragoman.store.clock import wall_clock
 from dragoman.store.interface import AdminFilter
-from dragoman.xiaoyi import owed_answers
+from dragoman.store.owed_answers import OwedAnswers
 from dragoman.xiaoyi.agent_links import AgentLinks
 from dragoman.xiaoyi.answers import SentMarks
 from dragoman.xiaoyi.outbound_link import (
@@ -37,7 +37,6 @@ from dragoman.xiaoyi.outbound_link import (
     OutboundLink,
     SigningKeys,
 )
-from dragoman.xiaoyi.owed_answers import OwedAnswers
 from waiting import until
 from xiaoyi.phone import AGENT, AK, SK, PhoneServer, phone_server, text_of
 
@@ -333,9 +332,13 @@ async def test_after_a_restart_only_open_answers_are_read_however_many_were_sent
                 await until(lambda row=row: marks.has("sent", row.task_id, ""))
         # The last answer was lost: the mark of another agent does not count for it.
         others = SentMarks(store.sessions, wall_clock, "xiaoyi", "another")
-        owed = OwedAnswers(store, "Phone agent", "xiaoyi", marks)
+        owed = OwedAnswers(
+            store, "Phone agent", "xiaoyi", lambda task_id: marks.has("sent", task_id, "")
+        )
         assert [row async for row in owed.rows(wall_clock())] == []
-        owed = OwedAnswers(store, "Phone agent", "xiaoyi", others)
+        owed = OwedAnswers(
+            store, "Phone agent", "xiaoyi", lambda task_id: others.has("sent", task_id, "")
+        )
         assert {row.task_id async for row in owed.rows(wall_clock())} == {
             row.task_id for row in every
         }

@@ -23,16 +23,19 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Json, State, Task
 from dragoman.core.operations import GetTask, Watch
 from dragoman.core.peer import Batch, Context, Peer
-from dragoman.dialects.lite.telling import TaskTeller, Telling, current
+from dragoman.core.session import Result, Update
+from dragoman.dialects.lite.callee import LiteCallee
+from dragoman.dialects.lite.telling import Telling
+from dragoman.dialects.lite.wire import LiteMessage
 from dragoman.store.sessions import SentMarks
 
 from .speaker import RoomSpeaker
 
 log = Logger("lite")
 
-PACE = 5.0
+PROGRESS_INTERVAL_SECONDS = 5.0
 """The seconds between two messages that tell only how far a task is."""
-AGAIN = 1.0
+RETRY_SECONDS = 1.0
 """The seconds before another attempt, after the log could not be read or nothing could be said."""
 ORIGIN = "lite"
 """The key in the metadata of a task under which its origin stands."""
@@ -77,6 +80,7 @@ class RoomAnswer:
         ctx: Context,
         task_id: str,
         origin: Origin,
+        session: LiteCallee,
         speaker: RoomSpeaker,
         marks: SentMarks,
         *,
@@ -84,22 +88,27 @@ class RoomAnswer:
         may_say: Callable[[], bool] = lambda: True,
         on_question: Callable[[str, str], None] = lambda task_id, message: None,
     ) -> None:
-        """`again` is the state of a task of which an earlier process may have told something.
-        `may_say` returns whether one more message may be said. `on_question` is called
-        with the task and the chat message that holds its question."""
+        """`session` is the conversation in which the task was asked for. `again` is the state of a
+        task of which an earlier process may have told something. `may_say` returns whether one more
+        message may be said. `on_question` is called with the task and the chat message that holds
+        its question."""
         self._peer, self.ctx, self.task_id, self.origin = peer, ctx, task_id, origin
+        self.session = session
         self._speaker, self._marks, self._again = speaker, marks, again is not None
         self._until = again
         """The state of the task until the log has been read up to it."""
         self._on_question, self._may_say = on_question, may_say
-        self._teller = TaskTeller(task_id)
         self._seq = 0
         self._told_at = 0.0
 
     @property
     def state(self) -> State:
         """The state of the task, as far as it is known here."""
-        return self._teller.state if self._until is None else self._until
+        return self._told_state if self._until is None else self._until
+
+    @property
+    def _told_state(self) -> State:
+        return self.session.state(self.origin.id)
 
     @property
     def waits(self) -> bool:
@@ -108,9 +117,7 @@ class RoomAnswer:
 
     async def run(self) -> None:
         """Tells everything there is to tell, until the task has ended."""
-        if self.origin.marked:
-            await self._tell(Telling(state=State.SUBMITTED, text="Got it.", ack=True), ACK)
-        while self._teller.state not in FINAL:
+        while self._told_state not in FINAL:
             try:
                 async with aclosing(self._batches()) as batches:
                     async for batch in batches:
@@ -121,16 +128,20 @@ class RoomAnswer:
                 if not exc.retry:
                     log.error("A task cannot be followed", exc, task=self.task_id)
                     return
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
-                if self._teller.state not in FINAL | WAITING:
-                    await asyncio.sleep(AGAIN)  # the engine stops; the next process continues
+                if self._told_state not in FINAL | WAITING:
+                    await asyncio.sleep(
+                        RETRY_SECONDS
+                    )  # the engine stops; the next process continues
         await self._marks.add(END, self.task_id)
 
     async def repeat(self) -> None:
         """Tells the current state again, because the requester asked for the task again."""
         task = await self._peer.call(GetTask(task_id=self.task_id), self.ctx)
-        await self._say(current(task), "")
+        telling = LiteCallee().tell(Result(self.origin.id, task))
+        if telling is not None:
+            await self._say(telling, "")
 
     async def _batches(self) -> AsyncGenerator[Batch, None]:
         """Yields the events after those that were taken. The log of a task that ended long ago is
@@ -146,20 +157,22 @@ class RoomAnswer:
             yield Batch((entry,), last=True)
 
     async def _take(self, entry: Stamped) -> None:
-        telling = self._teller.add(entry)
-        if self._teller.state is self._until:
+        telling = self.session.tell(Update(self.origin.id, entry))
+        if self._told_state is self._until:
             self._until = None
         if telling is not None and self._is_worth_it(telling):
-            await self._tell(telling, entry.seq or END)
+            await self._tell(telling, ACK if telling.ack else entry.seq or END)
         self._seq = entry.seq or self._seq
 
     def _is_worth_it(self, telling: Telling) -> bool:
-        """Returns whether to tell this now. People without markers are not told figures, and
-        others only now and then."""
+        """Returns whether to tell this now. People without markers are not told that a request has
+        arrived, nor figures, and others are told figures only now and then."""
+        if telling.ack:
+            return self.origin.marked
         if telling.plain or telling.files or telling.state in FINAL:
             return True
         now = asyncio.get_running_loop().time()
-        if not self.origin.marked or now - self._told_at < PACE:
+        if not self.origin.marked or now - self._told_at < PROGRESS_INTERVAL_SECONDS:
             return False
         self._told_at = now
         return True
@@ -173,22 +186,25 @@ class RoomAnswer:
             return
         while True:
             try:
-                said = await self._say(telling, f"{self.task_id}:{mark}")
+                ids = await self._say(telling, f"{self.task_id}:{mark}")
                 break
             except PeerUnreachable as exc:
                 log.warning("An answer waits for its channel", task=self.task_id, why=exc)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
             except DragomanError as exc:
                 log.error("An answer cannot be said", exc, task=self.task_id)
-                said = ""
+                ids = []
                 break
         await self._marks.add(self.task_id, mark)
         if telling.question:
-            self._on_question(self.task_id, said)
+            for message in ids:
+                self._on_question(self.task_id, message)
 
-    async def _say(self, telling: Telling, key: str) -> str:
+    async def _say(self, telling: Telling, key: str) -> list[str]:
         origin = self.origin
         said = telling.marked(origin.id) if origin.marked else telling.plain
+        if telling.ack and not self._speaker.multiline and isinstance(said, LiteMessage):
+            said = replace(said, body="")  # a line of its own would cost as much as the marker
         return await self._speaker.say(
             origin.room,
             said,

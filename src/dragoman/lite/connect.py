@@ -19,7 +19,7 @@ from .rooms import ChatRooms
 
 AGENT = "agent"
 """The field in the query of an address that names the agent."""
-AGAIN = 5.0
+ASK_AGAIN_SECONDS = 5.0
 """The seconds after which a room is asked again which agents are there."""
 
 
@@ -40,6 +40,7 @@ class RoomVisit:
         marks = SentMarks(MemorySessions(wall_clock), wall_clock, "lite")
         channel = channel_from(found.settings)
         self.rooms = ChatRooms(channel.kind, found.settings, channel, marks)
+        self.rooms.met.meets_plain = True
 
     async def agent(self, seconds: float) -> RoomAgent:
         """Returns the agent, and asks for it until it introduces itself. Raises `PeerUnreachable`
@@ -47,25 +48,39 @@ class RoomVisit:
         rooms = self.rooms
         try:
             async with asyncio.timeout(seconds):
+                await self._entered()
                 while True:
                     met = asyncio.ensure_future(rooms.met.wait_for(self._agent))
                     try:
                         if not met.done():
                             await self._ask()
-                        await asyncio.wait({met}, timeout=AGAIN)
+                        await asyncio.wait({met}, timeout=ASK_AGAIN_SECONDS)
                         if met.done():
                             return met.result()
                     finally:
                         met.cancel()
         except TimeoutError:
+            if not rooms.entered.is_set():
+                where = ", ".join(rooms.settings.rooms)
+                raise PeerUnreachable(f"{where} could not be joined within {seconds:g} s") from None
             who, where = self._agent or "No agent", ", ".join(rooms.rooms) or "the room"
             did = "did not introduce itself" if self._agent else "introduced itself"
             raise PeerUnreachable(f"{who} {did} in {where} within {seconds:g} s") from None
 
+    async def _entered(self) -> None:
+        """Waits until the rooms are joined. Raises the error with which the channel ended."""
+        ended = self.rooms.ended
+        assert ended is not None  # noqa: S101  it has started
+        entered = asyncio.ensure_future(self.rooms.entered.wait())
+        ended.add_done_callback(lambda _: entered.cancel())
+        await asyncio.wait({entered})
+        if not self.rooms.entered.is_set() and ended.done() and (error := ended.result()):
+            raise error
+
     async def _ask(self) -> None:
         for room in self.rooms.rooms.values():
             # The others need not answer, if one is named.
-            await self.rooms.discover(room, f"@{self._agent}" if self._agent else "")
+            await self.rooms.discover(room, self._agent)
 
 
 async def enter(address: str, to: Destination) -> tuple[FoundCard, ConnectedTransport]:

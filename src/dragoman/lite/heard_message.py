@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from dragoman.core.card import Card
 from dragoman.core.peer import Peer
-from dragoman.dialects.lite.wire import LiteMessage
+from dragoman.dialects.lite.wire import LiteMessage, is_called
 from dragoman.net.chat import ChatMessage
 from dragoman.store.interface import Store
 
@@ -22,10 +22,12 @@ class HeardMessage(Struct, frozen=True, kw_only=True):
     text: str = ""
     """The text, without a marker and without the name at its beginning."""
     mention: str = ""
-    """The name at its beginning; empty if nobody is named there."""
+    """The name that it is for, from `to=` or from its beginning; empty if none is named there."""
     person: bool = True
     """Whether a person may have said it. Programs are known by their channel, or by what they
     say."""
+    number: int = 0
+    """Its number among all that is said in the channel, when it began."""
     addressed: bool = False
     """Whether our account is addressed: by its name, or because nobody else is there."""
 
@@ -61,12 +63,6 @@ class Resident(Struct, frozen=True, kw_only=True):
     def has_skill(self, skill: str) -> bool:
         """Returns whether a skill is on its card."""
         return any(each.id == skill for each in self.card().skills)
-
-
-def is_called(name: str, names: Iterable[str]) -> bool:
-    """Returns whether a name is one of these; a leading `@` and the case do not matter."""
-    plain = name.lstrip("@").casefold()
-    return any(plain == each.lstrip("@").casefold() for each in names)
 
 
 def resident_for(

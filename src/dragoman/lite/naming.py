@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
-from dragoman.core.model import AnyPart, Message, Role, Text
+from msgspec.structs import replace
+
+from dragoman.core.model import AnyPart, Message, Text
 from dragoman.core.task_names import LONGEST
-from dragoman.dialects.lite.parts import parts_in
 
 from .answers import Origin
 from .heard_message import HeardMessage
@@ -37,14 +39,22 @@ def message_key(said: HeardMessage) -> str:
 
 
 def message_in(
-    said: HeardMessage, text: str, parts: list[AnyPart], *, context_id: str = "", task_id: str = ""
+    said: HeardMessage,
+    asked: Message,
+    files: Sequence[AnyPart],
+    *,
+    context_id: str = "",
+    task_id: str = "",
 ) -> Message:
-    """Returns the message to an agent that somebody said in a room."""
-    texts = parts_in(text) or (() if parts else (Text(""),))
-    return Message(
+    """Returns the message to an agent that somebody said in a room: what its session has read, with
+    the files that were posted."""
+    parts = asked.parts
+    if files and parts == (Text(""),):
+        parts = ()
+    return replace(
+        asked,
         message_id=message_key(said)[:32],
-        role=Role.USER,
-        parts=(*texts, *parts),
+        parts=(*parts, *files),
         context_id=context_id,
         task_id=task_id,
     )

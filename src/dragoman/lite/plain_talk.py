@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import hashlib
 
+from dragoman.core.operations import CancelTask, SendMessage
+from dragoman.dialects.lite.callee import LiteCallee
+
 from .heard_message import HeardMessage
 from .loop_guard import LoopGuard
 from .requests import RoomRequests
@@ -37,12 +40,12 @@ class PlainTalk:
         if _is_cancel(text) and said.person:
             if own:
                 newest = (replied or waiting or own)[-1][1]
-                await requests.cancel_task(said, newest.origin.id, "")
+                await requests.cancel_task(said, CancelTask(task_id=newest.origin.id))
             else:
                 await requests.note(said, "There is nothing to cancel.")
             return
         if _is_cancel(verb) and requests.is_operator(said):
-            await requests.cancel_task(said, which.strip(), "")
+            await requests.cancel_task(said, CancelTask(task_id=which.strip()))
             return
         chosen = replied or waiting
         if len(chosen) > 1:
@@ -51,16 +54,26 @@ class PlainTalk:
                 said, f"Several tasks wait for you: {names}. Reply to one of their questions."
             )
         elif chosen:
-            await requests.continue_task(said, *chosen[0], text, None)
+            ((resident, answer),) = chosen
+            reply = _asked(answer.session, text, answer.origin.id, chat.id)
+            await requests.continue_task(said, resident, answer, reply, None)
         elif (
             meant is not None
             and text  # a file alone waits for a text
             and not requests.draining
-            and (said.person or self._guard.allows(chat.room))
+            and (said.person or self._guard.allows(*said.whose))
+            and await requests.admits(said)
         ):
             made = f"m-{hashlib.sha256(chat.id.encode()).hexdigest()[:8]}"
-            origin = requests.origin(said, made, marked=False)
-            await requests.open(said, meant, origin, text, None)
+            origin, session = requests.origin(said, made, marked=False), LiteCallee()
+            request = _asked(session, text, made, chat.id)
+            await requests.open(said, meant, origin, session, request, None)
+
+
+def _asked(session: LiteCallee, text: str, task: str, message_id: str) -> SendMessage:
+    op = session.hear_plain(text, (), task, message_id).op
+    assert isinstance(op, SendMessage)  # noqa: S101  a text is a message
+    return op
 
 
 def _is_cancel(text: str) -> bool:

@@ -1,43 +1,38 @@
 """The requests that people and agents make in rooms, and the agents of ours that answer them.
 
-Manners: a task belongs to its channel, room and sender. The same id again is answered with the
-current state, or answers the question of the task; nobody but the requester and operators cancels.
+What a message asks for is read by the callee session of A2A-Lite; one session is the conversation
+about one task. Manners are decided here: a task belongs to its channel, room and sender. The same
+id again is answered with the current state, or answers the question of the task; nobody but the
+requester and operators cancels. While one sender has a task open, no other sender can use its id in
+that room: answers are told to the room, so the answer to one would be taken for that of the other.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import (
-    CallError,
-    Conflict,
-    DragomanError,
-    Forbidden,
-    TaskFinished,
-    TooMany,
-)
-from dragoman.core.lifecycle import FINAL
+from dragoman.core.errors import Conflict, DragomanError, Forbidden, TaskFinished, TooMany
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json, State, Task
-from dragoman.core.operations import CancelTask, GetTask, SendMessage
+from dragoman.core.model import AnyPart, State, Task
+from dragoman.core.operations import CancelTask, GetTask, SendMessage, Watch
 from dragoman.core.peer import Context
+from dragoman.core.session import Call, Fault, Result, Signal
 from dragoman.core.task_names import task_id_of
-from dragoman.dialects.lite.callee import metadata_in
-from dragoman.dialects.lite.telling import Telling, current
+from dragoman.dialects.lite.callee import LiteCallee
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.settings import ChannelSettings
 from dragoman.store.clock import wall_clock
-from dragoman.store.interface import AdminFilter
-from dragoman.store.sessions import OWED, SentMarks
+from dragoman.store.owed_answers import OwedAnswers
+from dragoman.store.sessions import SentMarks
 
 from .answers import END, Origin, RoomAnswer, origin_of
 from .heard_message import HeardMessage, Resident, resident_for
-from .loop_guard import LoopGuard
+from .loop_guard import LoopGuard, SenderPace
 from .naming import DIALECT, context_of, message_in, message_key, task_name
 from .shelf import FileShelf
 from .speaker import RoomSpeaker
@@ -46,9 +41,9 @@ log = Logger("lite")
 
 HEARD = "heard"
 """The mark of a message that was handled."""
-MOST_OWED = 100_000
-"""The maximum number of tasks that are examined after a restart."""
-MOST_QUESTIONS = 10_000
+MAX_QUESTIONS = 10_000
+MAX_WAITING_PER_SENDER = 100
+"""The tasks of one sender that may wait for it."""
 
 Then = Callable[[list[AnyPart]], Awaitable[None]]
 
@@ -66,13 +61,21 @@ class RoomRequests:
         residents: Callable[[], Sequence[Resident]],
         marks: SentMarks,
         work: BackgroundWork,
+        *,
+        is_begun: Callable[[str, str, str, int], bool],
+        now: Callable[[], float],
     ) -> None:
-        """`name` is that of the channel in the settings; principals contain it."""
+        """`name` is that of the channel in the settings; principals contain it. `is_begun` is
+        called with a room, a sender, an id and a number, and returns whether somebody else had
+        begun to ask for a task of this id before. `now` returns seconds that only grow."""
         self.name, self._settings = name, settings
         self._speaker, self._shelf, self._guard = speaker, shelf, guard
         self._residents, self._marks, self._work = residents, marks, work
+        self._is_begun, self._now, self._pace = is_begun, now, SenderPace()
         self._answers: dict[str, tuple[Resident, RoomAnswer]] = {}
         """The answers that are under way, by the ids of their tasks."""
+        self._opening: list[Origin] = []
+        """The tasks whose files are still awaited."""
         self._questions: OrderedDict[str, str] = OrderedDict()
         """The task whose question each chat message holds."""
         self.draining = False
@@ -87,39 +90,76 @@ class RoomRequests:
         """Records that a message has been handled."""
         await self._marks.add(HEARD, *said.whose, said.chat.id)
 
+    async def admits(self, said: HeardMessage) -> bool:
+        """Returns whether a request outside of tasks is answered, and counts it. A sender that asks
+        too often is told so once, and then not answered for a while."""
+        pause = self._pace.admit(said.chat.sender, self._now())
+        if pause and self._guard.may_say(*said.whose):
+            text = f"You ask more than I can answer; I listen again in {pause:g} seconds."
+            await self._speaker.say(said.chat.room, text, reply_to=said.chat.id)
+        return pause == 0
+
     # Tasks with markers.
 
-    async def task(self, said: HeardMessage) -> None:
+    def session(self, said: HeardMessage) -> LiteCallee:
+        """Returns the conversation that a message with a marker belongs to."""
+        known = self._known(said)
+        return known[1].session if known is not None else LiteCallee()
+
+    async def hear(self, said: HeardMessage, session: LiteCallee, call: Call) -> None:
+        """Handles what somebody asks for with a marker: a task, its state, or its end."""
+        match call.op:
+            case SendMessage() as op:
+                await self._task(said, session, op)
+            case Watch():
+                await self._inquire(said)
+            case CancelTask() as op:
+                await self.cancel_task(said, op)
+
+    async def _task(self, said: HeardMessage, session: LiteCallee, op: SendMessage) -> None:
         """Opens a task, or continues the one with the same id of the same sender."""
         lite = said.marked
-        for resident, answer in self.own(said):
-            if answer.origin.id == lite.task:
-                await self.continue_task(said, resident, answer, lite.body, lite.attachments)
-                return
+        known = self._known(said)
+        if known is not None:
+            await self.continue_task(said, *known, op, lite.attachments)
+            return
         meant = self.meant(said)
-        if meant is not None and not self.draining:
-            origin = self.origin(said, lite.task)
-            about = metadata_in(lite) or {}
-            await self.open(said, meant, origin, lite.body, lite.attachments, about)
+        if meant is None or self.draining:
+            return
+        if self._is_taken(said, lite.task):
+            # In words only: a marker with this id would be read by the one who has it open.
+            await self.note(said, f"Somebody else uses the id {lite.task} here; choose another.")
+            return
+        await self.open(said, meant, self.origin(said, lite.task), session, op, lite.attachments)
 
-    async def inquire(self, said: HeardMessage) -> None:
+    async def _inquire(self, said: HeardMessage) -> None:
         """Tells the state of a task to its requester, which has lost sight of it."""
-        lite = said.marked
-        for _, answer in self.own(said):
-            if answer.origin.id == lite.task:
-                await self._repeat_answer(answer)
-                return
+        known = self._known(said)
+        if known is not None:
+            await self._repeat_answer(said, known[1])
+            return
         meant = self.meant(said)
         if meant is not None:
-            origin = self.origin(said, lite.task)
+            origin = self.origin(said, said.marked.task)
             ctx = self._context(said.chat.sender)
             await self._quietly(self._repeat(meant, ctx, origin, task_name(origin)))
 
-    async def cancel(self, said: HeardMessage) -> None:
-        """Cancels a task for its requester, or for an operator."""
-        lite = said.marked
-        reason = lite.params.get("reason") or lite.body
-        await self.cancel_task(said, lite.task, reason)
+    def _known(self, said: HeardMessage) -> tuple[Resident, RoomAnswer] | None:
+        """Returns the answer to the request that a message with a marker is about."""
+        task = said.marked.task
+        return next((each for each in self.own(said) if each[1].origin.id == task), None)
+
+    def _is_taken(self, said: HeardMessage, task: str) -> bool:
+        """Returns whether somebody else has a task of this id open in the room, or has begun to ask
+        for it: its marker is seen before its body has come."""
+        room, sender = said.whose
+        if self._is_begun(room, sender, task, said.number):
+            return True
+        open_here = (*(answer.origin for _, answer in self._answers.values()), *self._opening)
+        return any(
+            each.marked and each.id == task and each.room == room and each.sender != sender
+            for each in open_here
+        )
 
     def origin(self, said: HeardMessage, task: str, *, marked: bool = True) -> Origin:
         """Returns where a new task comes from; `task` is its id."""
@@ -151,24 +191,22 @@ class RoomRequests:
         said: HeardMessage,
         resident: Resident,
         origin: Origin,
-        text: str,
+        session: LiteCallee,
+        asked: SendMessage,
         attachments: Sequence[str] | None,
-        about: Mapping[str, Json] = {},
     ) -> None:
         """Opens a task, unless the sender may not, or the agent has too much to do."""
-        if not self._may(said.chat.sender):
-            await self._refuse(origin, Forbidden("You may not use this agent here."))
-            return
-        busy = sum(not answer.waits for _, answer in self._answers.values())
-        if busy >= self._settings.tasks:
-            await self._refuse(origin, TooMany(f"I work on {busy} tasks; please ask again later."))
+        refusal = self._refusal(said)
+        if refusal is not None:
+            await self._refuse(origin, refusal)
             return
         ctx, name = self._context(said.chat.sender), task_name(origin)
-        metadata = {**origin.metadata(), **about}
+        metadata = {**origin.metadata(), **(asked.metadata or {})}
 
         async def send(parts: list[AnyPart]) -> None:
-            message = message_in(said, text, parts, context_id=context_of(self.name, *said.whose))
-            op = SendMessage(message=message, wait=False, metadata=metadata, open_as=name)
+            context_id = context_of(self.name, *said.whose)
+            message = message_in(said, asked.message, parts, context_id=context_id)
+            op = replace(asked, message=message, wait=False, metadata=metadata, open_as=name)
             try:
                 task = await resident.peer.call(op, replace(ctx, idempotency_key=message_key(said)))
             except (TaskFinished, Conflict):
@@ -177,25 +215,45 @@ class RoomRequests:
             if origin.marked:  # two programs without markers could go on like this forever
                 self._guard.reset(origin.room)
             if isinstance(task, Task):
-                self._answer(resident, ctx, task.id, origin)
+                self._answer(resident, ctx, task.id, origin, session)
 
+        self._opening.append(origin)
         await self._with_files(said, origin, attachments, send)
+
+    def _refusal(self, said: HeardMessage) -> DragomanError | None:
+        """Returns why a sender may not open a task now. Of the tasks at once, each sender has a
+        share: in a room with others, some are left for them."""
+        sender, most = said.chat.sender, self._settings.tasks
+        if not self._may(sender):
+            return Forbidden("You may not use this agent here.")
+        answers = [answer for _, answer in self._answers.values()]
+        own = [answer for answer in answers if answer.origin.sender == sender]
+        opening = sum(each.sender == sender for each in self._opening)
+        busy = len(self._opening) + sum(not answer.waits for answer in answers)
+        share = most if said.chat.direct else most - most // 4
+        own_busy = opening + sum(not answer.waits for answer in own)
+        if busy >= most or own_busy >= share:
+            many = own_busy if own_busy >= share else busy
+            return TooMany(f"I work on {many} tasks; please ask again later.")
+        if len(own) - own_busy >= MAX_WAITING_PER_SENDER:
+            return TooMany(f"{len(own)} tasks wait for you; please answer or cancel some.")
+        return None
 
     async def continue_task(
         self,
         said: HeardMessage,
         resident: Resident,
         answer: RoomAnswer,
-        text: str,
+        asked: SendMessage,
         attachments: Sequence[str] | None,
     ) -> None:
         """Answers the question of a task, or tells the state of one that does not ask."""
         if not answer.waits:
-            await self._repeat_answer(answer)
+            await self._repeat_answer(said, answer)
             return
 
         async def send(parts: list[AnyPart]) -> None:
-            message = message_in(said, text, parts, task_id=answer.task_id)
+            message = message_in(said, asked.message, parts, task_id=answer.task_id)
             ctx = replace(answer.ctx, idempotency_key=message_key(said))
             await resident.peer.call(SendMessage(message=message, wait=False), ctx)
             if answer.origin.marked:
@@ -203,20 +261,20 @@ class RoomRequests:
 
         await self._with_files(said, answer.origin, attachments, send)
 
-    async def _repeat_answer(self, answer: RoomAnswer) -> None:
-        if self._guard.may_say(answer.origin.room):
+    async def _repeat_answer(self, said: HeardMessage, answer: RoomAnswer) -> None:
+        if await self.admits(said) and self._guard.may_say(*said.whose):
             await answer.repeat()
 
     async def _repeat(self, resident: Resident, ctx: Context, origin: Origin, name: str) -> None:
         """Tells how a task has ended that was asked for again."""
         task_id = task_id_of(name, resident.kept_as, ctx.tenant, ctx.principal)
         task = await resident.peer.call(GetTask(task_id=task_id), ctx)
-        if self._guard.may_say(origin.room):
-            await self._tell(origin, current(task), task_id)
+        if self._guard.may_say(origin.room, origin.sender):
+            await self._tell(origin, Result(origin.id, task), task_id)
 
-    async def cancel_task(self, said: HeardMessage, task: str, reason: str) -> None:
-        """Cancels the task with this id, if the sender may do that."""
-        chat = said.chat
+    async def cancel_task(self, said: HeardMessage, op: CancelTask) -> None:
+        """Cancels the task with this id of the requester, if the sender may do that."""
+        chat, task = said.chat, op.task_id
         named = [
             each
             for each in self._answers.values()
@@ -225,10 +283,9 @@ class RoomRequests:
         is_operator = self.is_operator(said)
         for resident, answer in named:
             if answer.origin.sender == chat.sender or is_operator:
-                metadata: dict[str, Json] | None = {"reason": reason} if reason else None
-                op = CancelTask(task_id=answer.task_id, metadata=metadata)
+                cancel = replace(op, task_id=answer.task_id)
                 # The follower of the task tells how it ends.
-                self._work.spawn(self._quietly(resident.peer.call(op, answer.ctx)))
+                self._work.spawn(self._quietly(resident.peer.call(cancel, answer.ctx)))
                 return
         if named:
             await self.note(said, f"Only its requester or an operator may cancel {task}.")
@@ -241,8 +298,17 @@ class RoomRequests:
 
     async def note(self, said: HeardMessage, text: str) -> None:
         """Tells a person why nothing happens, in plain words."""
-        if self._guard.may_say(said.chat.room):
+        if await self.admits(said) and self._guard.may_say(*said.whose):
             await self._speaker.say(said.chat.room, text, reply_to=said.chat.id)
+
+    async def refuse_damaged(self, said: HeardMessage) -> None:
+        """Tells the requester of a task that its message has not arrived as a whole."""
+        task, meant = said.marked.task, self.meant(said)
+        if meant is None or not task or self._known(said) or self._is_taken(said, task):
+            return
+        if await self.admits(said):
+            error = Conflict("Your message has not arrived as a whole; please send it again.")
+            await self._refuse(self.origin(said, task), error)
 
     # Answers.
 
@@ -252,6 +318,7 @@ class RoomRequests:
         ctx: Context,
         task_id: str,
         origin: Origin,
+        session: LiteCallee,
         *,
         again: State | None = None,
     ) -> None:
@@ -262,6 +329,7 @@ class RoomRequests:
             ctx,
             task_id,
             origin,
+            session,
             self._speaker,
             self._marks,
             again=again,
@@ -277,8 +345,8 @@ class RoomRequests:
         if origin.marked:
             return True
         if not origin.person:
-            return self._guard.may_say(origin.room)
-        self._guard.note_own(origin.room)
+            return self._guard.may_say(origin.room, origin.sender)
+        self._guard.note_own(origin.room, origin.sender)
         return True
 
     async def _run(self, answer: RoomAnswer) -> None:
@@ -295,23 +363,19 @@ class RoomRequests:
 
     def _note_question(self, task_id: str, message: str) -> None:
         self._questions[message] = task_id
-        if len(self._questions) > MOST_QUESTIONS:
+        if len(self._questions) > MAX_QUESTIONS:
             self._questions.popitem(last=False)
 
     async def resume(self) -> None:
         """Continues the answers that an earlier process has not finished."""
+        prefix = self._context("").principal
         for resident in self._residents():
             if resident.store is None:
                 continue
-            prefix = self._context("").principal
-            which = AdminFilter(agent=resident.kept_as)
-            for row in await resident.store.find_in_all_scopes(which, MOST_OWED):
+            owed = OwedAnswers(resident.store, resident.kept_as, DIALECT, self._has_ended)
+            async for row in owed.rows(wall_clock()):
                 sender = row.principal.removeprefix(prefix)
-                if row.dialect != DIALECT or sender == row.principal:
-                    continue
-                if row.state in FINAL and (
-                    wall_clock() - row.status_at > OWED or await self._marks.has(END, row.task_id)
-                ):
+                if sender == row.principal:
                     continue
                 ctx = self._context(sender)
                 try:
@@ -321,7 +385,12 @@ class RoomRequests:
                     continue
                 origin = origin_of(task)
                 if origin is not None:
-                    self._answer(resident, ctx, task.id, origin, again=task.state)
+                    session = LiteCallee()
+                    session.follow(origin.id)
+                    self._answer(resident, ctx, task.id, origin, session, again=task.state)
+
+    async def _has_ended(self, task_id: str) -> bool:
+        return await self._marks.has(END, task_id)
 
     # What all of them need.
 
@@ -348,6 +417,8 @@ class RoomRequests:
                 await then(await self._shelf.parts(said.chat, names, self._settings.file_size))
             except DragomanError as error:
                 await self._refuse(origin, error)
+            finally:
+                self._opening = [each for each in self._opening if each is not origin]
 
         if not self._shelf.has(said.chat, names):
             self._work.spawn(self._quietly(fetch_and_send()))
@@ -357,11 +428,13 @@ class RoomRequests:
     async def _refuse(self, origin: Origin, error: DragomanError) -> None:
         """Tells why a request was refused. A refused request is no task, so it is counted."""
         log.info("A request was refused", room=origin.room, reason=error.reason)
-        if self._guard.may_say(origin.room):
-            state = State.REJECTED if isinstance(error, CallError) else State.FAILED
-            await self._tell(origin, Telling(state=state, text=error.message), "")
+        if self._guard.may_say(origin.room, origin.sender):
+            await self._tell(origin, Fault(origin.id, error), "")
 
-    async def _tell(self, origin: Origin, telling: Telling, task_id: str) -> None:
+    async def _tell(self, origin: Origin, signal: Signal, task_id: str) -> None:
+        telling = LiteCallee().tell(signal)
+        if telling is None:
+            return
         said = telling.marked(origin.id) if origin.marked else telling.plain
         files, reply_to = telling.files, origin.message
         await self._speaker.say(origin.room, said, files=files, task_id=task_id, reply_to=reply_to)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -27,11 +28,9 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Blob, State, Status, Task
 from dragoman.core.operations import SendMessage, Streamed, Watch
 from dragoman.core.peer import Context
-from dragoman.core.session import Call, End, Fault, Frame, Signal, Update
+from dragoman.core.session import Call, End, Fault, Signal, Update
 from dragoman.dialects.lite.caller import LiteCaller, cancel_out, name_out
-from dragoman.dialects.lite.parts import PostFile, posted
-from dragoman.dialects.lite.post import Post, frame_out, post_in
-from dragoman.dialects.lite.wire import LiteMessage, parse
+from dragoman.dialects.lite.wire import LiteMessage
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.relay.received_task import ReceivedTask
 from dragoman.relay.received_tasks import ReceivingAgent
@@ -39,14 +38,20 @@ from dragoman.store.clock import wall_clock
 
 from .heard_message import HeardMessage
 from .shelf import FileShelf
-from .speaker import RoomSpeaker
+from .speaker import Addressee, RoomSpeaker
 
 log = Logger("lite")
 
-SETTLE, CANCELED = 2.0, 15.0
-"""The seconds in which the result of a task may follow the status that it is completed, and those
-in which an agent may say how a canceled task ended."""
-MOST_STRAYS = 1_000
+SETTLE_SECONDS = 2.0
+"""The time in which the result of a task may follow the status that it is completed."""
+CANCEL_CONFIRMATION_TIMEOUT_SECONDS = 15.0
+"""The time in which an agent may say how a canceled task ended."""
+PLAIN_QUIET_SECONDS = 3.0
+"""Where every line is a message, an agent without markers is quiet for this time after its last
+line."""
+SAY_TIMEOUT_SECONDS = 10.0
+"""The time for which an answer waits until we know the id of the message that it answers."""
+MAX_STRAYS, MAX_STRAY_CHARACTERS = 100, 1024 * 1024
 
 
 class RoomExchange:
@@ -54,11 +59,14 @@ class RoomExchange:
 
     def __init__(self, task: ReceivedTask) -> None:
         self.task = task
-        self.reacted, self.rests = asyncio.Event(), asyncio.Event()
+        self.said, self.reacted, self.rests = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.marked = False
         """Whether the agent has used a marker in its answer."""
         self.settles = False
         """Whether the task is completed, and its result may still follow."""
+        self.plain: list[str] = []
+        """The lines of an agent without markers."""
+        self.quiet: asyncio.TimerHandle | None = None
 
 
 class RoomAgent(ReceivingAgent):
@@ -77,23 +85,33 @@ class RoomAgent(ReceivingAgent):
         speaker: RoomSpeaker,
         shelf: FileShelf,
         work: BackgroundWork,
-        mention: str = "",
+        addressee: Callable[[], Addressee | None] = lambda: None,
+        plain: bool = False,
         patience: float = 120.0,
         file_size: int = 10 * 1024 * 1024,
     ) -> None:
-        """`mention` stands before what is said to it, in a room with more members. It has
-        `patience` seconds to react to a task."""
+        """`addressee` returns how it is addressed now. An agent that is `plain` has shown that it
+        knows no markers, so it is spoken to in words only. It has `patience` seconds to react to a
+        task."""
         super().__init__()
         self.agent_id, self.room, self.sender, self.card = agent_id, room, sender, card
-        self.mention, self._patience, self._file_size = mention, patience, file_size
+        self._addressee, self._plain = addressee, plain
+        self._patience, self._file_size = patience, file_size
         self._speaker, self._shelf, self._work = speaker, shelf, work
         self.most_file_size: int | None = None
         """The largest file that it takes, in bytes, if its card says so."""
         self._caller = LiteCaller(agent_id, now=wall_clock)
         self._open: dict[str, RoomExchange] = {}
-        self._strays: deque[HeardMessage] = deque(maxlen=MOST_STRAYS)
+        self._bound: dict[str, set[str]] = {}
+        """The chat messages that belong to each open task: what we have said, and the answers.
+        A task of an earlier process is not among them."""
+        self._strays: deque[HeardMessage] = deque(maxlen=MAX_STRAYS)
 
     # What the agent says.
+
+    def works_on(self, task: str) -> bool:
+        """Returns whether it has been asked for a task of this name."""
+        return task in self._open
 
     async def hear(self, said: HeardMessage) -> bool:
         """Takes what the agent says with a marker. Returns whether it is about a task of ours."""
@@ -101,8 +119,11 @@ class RoomAgent(ReceivingAgent):
         exchange = self._open.get(lite.task)
         if exchange is None:
             if id_of(lite.task, self.room) not in self._tasks:
-                self._strays.append(said)
+                self._keep_stray(said)
             return False
+        if not await self._is_bound(exchange, said):
+            log.warning("An answer to somebody else was left out", agent=self.agent_id)
+            return True
         exchange.marked = True
         exchange.reacted.set()
         names = list(lite.attachments)
@@ -116,6 +137,26 @@ class RoomAgent(ReceivingAgent):
             self._work.spawn(self._take(exchange, said, lite, names))
         return True
 
+    async def _is_bound(self, exchange: RoomExchange, said: HeardMessage) -> bool:
+        """Returns whether an answer belongs to our request. Somebody else may have asked the agent
+        with the same id; where the channel tells what a message replies to, that shows it."""
+        bound = self._bound.get(exchange.task.name)
+        if bound is None:
+            return True
+        if said.chat.reply_to and said.chat.reply_to not in bound and not exchange.said.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SAY_TIMEOUT_SECONDS):
+                    await exchange.said.wait()
+        if said.chat.reply_to and said.chat.reply_to not in bound:
+            return False
+        bound.add(said.chat.id)
+        return True
+
+    def _keep_stray(self, said: HeardMessage) -> None:
+        self._strays.append(said)
+        while sum(len(each.text) for each in self._strays) > MAX_STRAY_CHARACTERS:
+            self._strays.popleft()
+
     async def hear_plain(self, said: HeardMessage) -> bool:
         """Takes a text without a marker as the result, if the agent uses no markers and works on
         one task of ours, in a room of two. Returns whether it was taken."""
@@ -125,31 +166,42 @@ class RoomAgent(ReceivingAgent):
         if exchange.marked:
             return False
         exchange.reacted.set()
-        files = await self._files(said, None)
-        self._add(exchange, self._caller.plain(Post(said.text, files)))
+        if self._speaker.multiline:
+            files = await self._files(said, None)
+            self._add(exchange, self._caller.hear_plain(said.text, files))
+            return True
+        exchange.plain.append(said.text)
+        if exchange.quiet is not None:
+            exchange.quiet.cancel()
+        loop = asyncio.get_running_loop()
+        exchange.quiet = loop.call_later(PLAIN_QUIET_SECONDS, self._take_plain, exchange)
         return True
+
+    def _take_plain(self, exchange: RoomExchange) -> None:
+        if self._open.get(exchange.task.name) is exchange:
+            self._add(exchange, self._caller.hear_plain("\n".join(exchange.plain)))
 
     async def _take(
         self, exchange: RoomExchange, said: HeardMessage, lite: LiteMessage, names: list[str]
     ) -> None:
         files = await self._files(said, names)
-        self._add(exchange, self._caller.receive(frame_out(lite, files)))
+        self._add(exchange, self._caller.hear(lite, files))
         for id in self._caller.settling:
             if id == exchange.task.name and not exchange.settles:
                 exchange.settles = True
                 self._work.spawn(self._settle(exchange))
 
-    async def _files(self, said: HeardMessage, names: list[str] | None) -> tuple[PostFile, ...]:
+    async def _files(self, said: HeardMessage, names: list[str] | None) -> tuple[Blob, ...]:
         try:
             parts = await self._shelf.parts(said.chat, names, self._file_size)
         except DragomanError as exc:
             log.warning("A file of a result was not taken", agent=self.agent_id, why=exc)
             parts = []
-        return posted(part for part in parts if isinstance(part, Blob))
+        return tuple(part for part in parts if isinstance(part, Blob))
 
     async def _settle(self, exchange: RoomExchange) -> None:
         """Waits for the result, which may follow the status that the task is completed."""
-        await asyncio.sleep(SETTLE)
+        await asyncio.sleep(SETTLE_SECONDS)
         self._add(exchange, self._caller.settle(exchange.task.name))
 
     def _add(self, exchange: RoomExchange, told: Iterable[Signal]) -> None:
@@ -170,6 +222,8 @@ class RoomAgent(ReceivingAgent):
         if self._open.get(task.name) is exchange:
             del self._open[task.name]
             self._caller.abandon(task.name)
+            if task.over:
+                self._bound.pop(task.name, None)
             task.rest()
 
     # Peer, and what a pool calls.
@@ -186,7 +240,7 @@ class RoomAgent(ReceivingAgent):
                 most = f"{self.agent_id} takes files of at most {self.most_file_size} bytes."
                 raise TooLarge(most)
         if message.task_id:
-            task = self._find(message.task_id)
+            task = self._tasks.get(message.task_id) or self._taken_over(message.task_id, 0)
             if task.over or task.pump is not None:
                 raise Unsupported("The agent takes no message for a task that it works on.")
             op = replace(op, message=replace(message, task_id=task.name))
@@ -200,37 +254,45 @@ class RoomAgent(ReceivingAgent):
     async def _adopt(self, op: Watch, ctx: Context) -> ReceivedTask:
         """Follows a task of an earlier process again: takes what came in the meantime, or asks for
         its state."""
-        name, mark, room = op.task_id.partition("@")
-        if not mark or room != self.room:
-            raise TaskNotFound(taskId=op.task_id)
-        task = ReceivedTask(name, room, ctx.cursor or 0)
-        await self._ask(task, Watch(task_id=name))
-        missed = [said for said in self._strays if said.lite and said.lite.task == name]
+        task = self._taken_over(op.task_id, ctx.cursor or 0)
+        await self._ask(task, Watch(task_id=task.name))
+        missed = [said for said in self._strays if said.lite and said.lite.task == task.name]
         for said in missed:
             self._strays.remove(said)
             await self.hear(said)
         return task
 
+    def _taken_over(self, task_id: str, after: int) -> ReceivedTask:
+        """Returns a task of an earlier process."""
+        name, mark, room = task_id.partition("@")
+        if not mark or room != self.room:
+            raise TaskNotFound(taskId=task_id)
+        return ReceivedTask(name, room, after)
+
     async def _ask(self, task: ReceivedTask, op: Streamed) -> None:
         """Says a request, and expects an answer."""
         exchange = self._open[task.name] = RoomExchange(task)
+        if isinstance(op, SendMessage) and not op.message.task_id:
+            self._bound[task.name] = set()
         task.pump = self._work.spawn(self._await_reaction(exchange))
         self._keep(task)
+        asked = self._caller.ask(Call(task.name, op, stream=True))
         try:
-            for frame in self._caller.send(Call(task.name, op, stream=True)):
-                await self._say(frame)
+            if asked is not None:
+                said, files = asked
+                ids = await self._say(said, files)
+                if (bound := self._bound.get(task.name)) is not None:
+                    bound.update(ids)
         except DragomanError as exc:
             self._add(exchange, (Fault(task.name, exc),))
             raise
+        finally:
+            exchange.said.set()
 
-    async def _say(self, frame: Frame) -> None:
-        post = post_in(frame)
-        said = parse(post.text)
-        files = [
-            Blob(each.content, filename=each.name, media_type=each.media_type)
-            for each in post.files
-        ]
-        await self._speaker.say(self.room, said or post.text, files=files, mention=self.mention)
+    async def _say(self, said: LiteMessage, files: Sequence[Blob] = ()) -> list[str]:
+        if self._plain:
+            return await self._speaker.say(self.room, said.body, files=files)
+        return await self._speaker.say(self.room, said, files=files, to=self._addressee())
 
     async def _await_reaction(self, exchange: RoomExchange) -> None:
         task = exchange.task
@@ -252,14 +314,13 @@ class RoomAgent(ReceivingAgent):
         if task is not None and task.over:
             return task.task()
         exchange = self._open.get(name)
-        said = cancel_out(name, "user-request")
-        await self._speaker.say(self.room, said, mention=self.mention)
+        await self._say(cancel_out(name, "user-request"))
         if task is None:
             return Task(id=task_id, context_id=self.room, status=Status(State.CANCELED))
         if exchange is not None:
             exchange.reacted.set()
             try:
-                async with asyncio.timeout(CANCELED):
+                async with asyncio.timeout(CANCEL_CONFIRMATION_TIMEOUT_SECONDS):
                     await exchange.rests.wait()
             except TimeoutError:
                 log.info("An agent did not confirm a cancel", agent=self.agent_id, task=name)

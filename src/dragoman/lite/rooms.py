@@ -8,23 +8,20 @@ before the next one is asked for: a process that dies meanwhile hears it again.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.log import Logger
-from dragoman.dialects.lite.card import (
-    CardDetails,
-    LiteCard,
-    LiteContact,
-    LiteLimits,
-    body_out,
-    card_out,
-    size_out,
-)
-from dragoman.dialects.lite.splitting import Joiner
+from dragoman.core.operations import GetExtendedCard, Watch
+from dragoman.dialects.lite.callee import LiteCallee
+from dragoman.dialects.lite.card import CardDetails, LiteContact, LiteLimits, size_out
+from dragoman.dialects.lite.splitting import Joined, Joiner
 from dragoman.dialects.lite.wire import (
     ACK,
     CARD,
@@ -32,33 +29,39 @@ from dragoman.dialects.lite.wire import (
     RESULT,
     STATUS,
     TASK,
+    TO,
     LiteMessage,
+    is_called,
+    take_address,
     take_mention,
 )
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.files import FileDoor
-from dragoman.net.chat import Channel, ChatMessage
+from dragoman.net.chat import Channel, ChatMessage, mentions
+from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.net.service import Service
 from dragoman.settings import ChannelSettings
-from dragoman.store.clock import wall_clock
 from dragoman.store.sessions import SentMarks
 
-from .heard_message import HeardMessage, Resident, is_called, resident_for
+from .heard_message import HeardMessage, Resident, resident_for
 from .loop_guard import LoopGuard
 from .met_agents import MetAgents
 from .plain_talk import PlainTalk
 from .requests import RoomRequests
 from .shelf import FileShelf
-from .speaker import RoomSpeaker
+from .speaker import Addressee, RoomSpeaker
 
 log = Logger("lite")
 
-AGAIN = 5.0
-"""The seconds before another attempt to reach a service that did not answer."""
-DISCOVER_AGAIN = (30.0, 300.0, 3600.0)
-"""The seconds after which a room is asked again which agents are there. An agent that comes later
+START_GRACE_SECONDS = 2.0
+"""How long a start waits for a channel, so that wrong credentials are reported at once."""
+FIRST_RETRY_SECONDS = 5.0
+"""The time before another attempt to reach a service that did not answer; it grows."""
+CLOSE_TIMEOUT_SECONDS = 3.0
+DISCOVER_AGAIN_SECONDS = (30.0, 300.0, 3600.0)
+"""The times after which a room is asked again which agents are there. An agent that comes later
 is met when it shows its card to anybody."""
-MOST_PROGRAMS = 10_000
+MAX_PROGRAMS = 10_000
 _OF_PROGRAMS = frozenset((CARD, ACK, STATUS, RESULT))
 """The types that people have no reason to write."""
 
@@ -83,44 +86,59 @@ class ChatRooms(Service):
         residents: Callable[[], Sequence[Resident]] = nobody,
         files: FileDoor | None = None,
         discover: bool = False,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`name` is that of the channel in the settings. With `discover`, the rooms are asked which
         agents are there."""
         self.channel_name, self.settings, self.channel = name, settings, channel
-        self._residents, self._discover = residents, discover
+        self._residents, self._discover, self._now = residents, discover, now
         self._work = BackgroundWork()
         self._guard = LoopGuard()
         self.speaker = RoomSpeaker(channel, files)
         self._shelf = FileShelf(channel)
+        self._joiner = Joiner(lines=not channel.limits.multiline)
         self.requests = RoomRequests(
-            *(name, settings, self.speaker, self._shelf, self._guard),
-            *(residents, marks, self._work),
+            name,
+            settings,
+            self.speaker,
+            self._shelf,
+            self._guard,
+            residents,
+            marks,
+            self._work,
+            is_begun=self._joiner.is_begun,
+            now=now,
         )
         self._plain = PlainTalk(self.requests, self._guard)
-        self.met = MetAgents(self, self._shelf, self._work)
-        self._joiner = Joiner()
+        self.met = MetAgents(self, self._shelf, self._work, now=now)
+        self._handling = asyncio.Lock()
+        """Held while a message is handled: they are handled one after the other."""
+        self._finishing: asyncio.Task[None] | None = None
         self._programs: dict[str, None] = {}
         """The senders that are known to be programs."""
         self.beside: list[Callable[[], Awaitable[None]]] = []
         """What is closed together with the rooms."""
         self.rooms: dict[str, str] = {}
         """The ids of the rooms that were joined, by the names in the settings."""
+        self.entered = asyncio.Event()
+        """Set when the rooms have been joined."""
         self.ended: asyncio.Future[DragomanError | None] | None = None
         """Done when the channel has ended; holds the reason."""
 
     # Life
 
     async def start(self) -> None:
-        """Connects and begins to listen. Raises `ConfigError` if the service does not accept us. If
-        it does not answer, it is asked again in the background."""
-        self.ended = asyncio.get_running_loop().create_future()
-        try:
-            await self._enter()
-        except PeerUnreachable as exc:
-            log.warning("A channel cannot be reached", channel=self.channel_name, why=exc)
-            self._work.spawn(self._enter_later())
-            return
-        self._begin()
+        """Begins to connect and to listen in the background. Raises `ConfigError` if the service
+        refuses us at once; a service that takes its time holds up nothing."""
+        loop = asyncio.get_running_loop()
+        self.ended, first = loop.create_future(), loop.create_future()
+        self._work.spawn(self._stay(first))
+        await asyncio.wait({first}, timeout=START_GRACE_SECONDS)
+        if first.done():
+            first.result()
+        else:
+            first.cancel()
+            log.info("A channel is still being connected", channel=self.channel_name)
 
     async def drain(self) -> None:
         """Takes no more requests. Answers are still told while their tasks end."""
@@ -129,32 +147,44 @@ class ChatRooms(Service):
     async def stop(self) -> None:
         """Leaves the channel."""
         self.requests.draining = True
-        await self._work.cancel()
-        for close in self.beside:
-            await close()
-        await self.channel.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
+                await self._work.cancel()
+                for close in self.beside:
+                    await close()
+                await self.channel.close()
+        except TimeoutError:
+            log.warning("A channel could not be closed in time", channel=self.channel_name)
+
+    async def _stay(self, first: asyncio.Future[None]) -> None:
+        """Connects, as often as it takes, and listens. `first` is done after the first attempt."""
+        policy = ReconnectPolicy(first=FIRST_RETRY_SECONDS, tries=None)
+        while True:
+            try:
+                await self._enter()
+            except PeerUnreachable as exc:
+                log.warning("A channel cannot be reached", channel=self.channel_name, why=exc)
+            except DragomanError as exc:
+                if first.done():
+                    self._end(exc)
+                else:
+                    first.set_exception(exc)
+                return
+            else:
+                break
+            if not first.done():
+                first.set_result(None)
+            await asyncio.sleep(policy.next_pause(0.0) or FIRST_RETRY_SECONDS)
+        self.entered.set()
+        if not first.done():
+            first.set_result(None)
+        await self._listen()
 
     async def _enter(self) -> None:
         await self.channel.connect()
         for room in self.settings.rooms:
             self.rooms[room] = await self.channel.join(room)
         log.info("joined", channel=self.channel_name, me=self.channel.me, rooms=len(self.rooms))
-
-    async def _enter_later(self) -> None:
-        while True:
-            await asyncio.sleep(AGAIN)
-            try:
-                await self._enter()
-            except PeerUnreachable:
-                continue
-            except DragomanError as exc:
-                self._end(exc)
-                return
-            self._begin()
-            return
-
-    def _begin(self) -> None:
-        self._work.spawn(self._listen())
 
     def _end(self, why: DragomanError | None) -> None:
         if why is not None:
@@ -179,7 +209,7 @@ class ChatRooms(Service):
 
     async def _ask_around(self) -> None:
         """Asks all rooms which agents are there, and again later, since agents come at any time."""
-        for pause in (*DISCOVER_AGAIN, None):
+        for pause in (*DISCOVER_AGAIN_SECONDS, None):
             for room in self.rooms.values():
                 try:
                     await self.discover(room)
@@ -188,36 +218,70 @@ class ChatRooms(Service):
             if pause is not None:
                 await asyncio.sleep(pause)
 
-    async def discover(self, room: str, mention: str = "") -> None:
+    async def discover(self, room: str, agent: str = "") -> None:
         """Asks which agents are in a room, or what one of them can do."""
         asked = LiteMessage(DISCOVER, {}, "What can you take on for me?")
-        if self._guard.may_say(room):
-            await self.speaker.say(room, asked, mention=mention)
+        to = Addressee(agent, f"@{agent}") if agent else None
+        if self._guard.may_say(room, self.channel.me):
+            await self.speaker.say(room, asked, to=to)
 
     # Hearing
 
     async def _heard(self, chat: ChatMessage) -> None:
-        try:
+        self.met.note_room(chat.room, direct=chat.direct)
+        async with self._handling:
             self._shelf.add(chat)
             for whole in self._joiner.hear(
-                chat.room, chat.sender, chat.text, wall_clock(), mentions=self._names()
+                chat.room,
+                chat.sender,
+                chat.text,
+                self._milliseconds(),
+                mentions=self._names(),
+                first=chat,
             ):
-                await self._handle(self._understood(chat, whole))
+                await self._take(whole)
+        if self._joiner.due is not None and self._finishing is None:
+            self._finishing = self._work.spawn(self._finish_bodies())
+
+    async def _finish_bodies(self) -> None:
+        """Takes the messages whose senders do not count their lines, when they have been quiet for
+        a while."""
+        while (due := self._joiner.due) is not None:
+            await asyncio.sleep(max(0.0, (due - self._milliseconds()) / 1000))
+            async with self._handling:
+                for whole in self._joiner.take_quiet(self._milliseconds()):
+                    await self._take(whole)
+        self._finishing = None
+
+    def _milliseconds(self) -> int:
+        return round(self._now() * 1000)
+
+    async def _take(self, whole: Joined) -> None:
+        chat = whole.first
+        assert isinstance(chat, ChatMessage)  # noqa: S101  what `_heard` passes
+        try:
+            await self._handle(self._understood(chat, whole))
         except DragomanError as exc:
             log.warning("A message could not be handled", room=chat.room, why=exc)
         except Exception as exc:  # one message must not end the channel
             log.error("A message could not be handled", exc, room=chat.room)
 
-    def _understood(self, chat: ChatMessage, heard: LiteMessage | str) -> HeardMessage:
+    def _understood(self, chat: ChatMessage, whole: Joined) -> HeardMessage:
+        names, heard = self._names(), whole.said
         lite = heard if isinstance(heard, LiteMessage) else None
+        mentioned = chat.mentioned
         if isinstance(heard, LiteMessage):
-            mention, text = heard.mention, heard.body
+            # An agent is named by the marker, before it, or at the beginning of the body.
+            in_body, text = take_address(heard.body, names)
+            mention = heard.params.get(TO, "") or heard.mention or in_body
+            lite = replace(heard, body=text)
+            if not self.channel.limits.multiline:  # the channel has seen only the first line
+                mentioned |= any(mentions(name, heard.body) for name in self.channel.names)
             if heard.type in _OF_PROGRAMS:
                 self._programs[chat.sender] = None
-                if len(self._programs) > MOST_PROGRAMS:
+                if len(self._programs) > MAX_PROGRAMS:
                     del self._programs[next(iter(self._programs))]
         else:
-            names = self._names()
             mention, text = take_mention(heard.strip(), names)
             if mention and is_called(mention, self.channel.names):
                 # The account is named first, and then perhaps one of its agents.
@@ -232,7 +296,8 @@ class ChatRooms(Service):
             text=text,
             mention="" if ours else mention,
             person=person,
-            addressed=ours or ((chat.direct or chat.mentioned) and not self._is_other(mention)),
+            number=whole.number,
+            addressed=ours or ((chat.direct or mentioned) and not self._is_other(mention)),
         )
 
     def _is_other(self, mention: str) -> bool:
@@ -243,32 +308,49 @@ class ChatRooms(Service):
         return (*self.channel.names, *own)
 
     async def _handle(self, said: HeardMessage) -> None:
-        lite, room = said.lite, said.chat.room
+        lite, (room, sender) = said.lite, said.whose
         if said.person:
             self._guard.reset(room)
         elif lite is None or lite.type in (DISCOVER, CARD) or not lite.known:
-            self._guard.note_program(room)
+            self._guard.note_program(room, sender)
         if lite is None:
-            if not await self.met.hear_plain(said) and self._plain.concerns_us(said):
+            if not await self.met.hear_plain(said) and self._is_plain_request(said):
                 await self._once(said, self._plain.hear)
             return
-        if lite.type == STATUS and lite.task and "state" not in lite.params:
-            await self.requests.inquire(said)
+        if lite.damaged:
+            log.warning("A message is damaged", room=room, sender=sender, type=lite.type)
+            if lite.type == TASK:
+                await self.requests.refuse_damaged(said)
             return
-        if lite.missing or not lite.known:
+        session = self.requests.session(said)
+        call = session.hear(lite, (), said.chat.id)
+        if call is None or (isinstance(call.op, Watch) and self.met.works_on(said)):
+            await self._hear_report(said)
+        elif isinstance(call.op, GetExtendedCard):
+            await self._introduce(said)
+        elif isinstance(call.op, Watch):
+            await self.requests.hear(said, session, call)
+        else:
+            await self._once(said, partial(self.requests.hear, session=session, call=call))
+
+    async def _hear_report(self, said: HeardMessage) -> None:
+        """Handles a message that asks nothing of our agents."""
+        lite = said.marked
+        if lite.type == CARD:
+            await self.met.hear_card(said)
+        elif lite.type in (STATUS, RESULT, ACK) and lite.task:
+            await self.met.hear(said)
+        else:
             await self._misunderstood(said)
-            return
-        match lite.type:
-            case "discover":
-                await self._introduce(said)
-            case "card":
-                await self.met.hear_card(said)
-            case "task":
-                await self._once(said, self.requests.task)
-            case "cancel":
-                await self._once(said, self.requests.cancel)
-            case _:
-                await self.met.hear(said)
+
+    def _is_plain_request(self, said: HeardMessage) -> bool:
+        """Returns whether a text without a marker is for an agent of ours. Where every line is a
+        message, a line of a program that uses markers is a part of one, however late it comes;
+        only a question of ours is answered by it."""
+        stray = not self.channel.limits.multiline and said.chat.sender in self._programs
+        if stray and not any(answer.waits for _, answer in self.requests.own(said)):
+            return False
+        return self._plain.concerns_us(said)
 
     async def _once(
         self, said: HeardMessage, handle: Callable[[HeardMessage], Awaitable[None]]
@@ -286,6 +368,9 @@ class ChatRooms(Service):
         if not lite.known:
             await self.requests.note(said, f"I do not know messages of the type {lite.type}.")
             return
+        if not lite.missing:
+            await self.requests.note(said, "The id of the task is too long.")
+            return
         missing = " and ".join(lite.missing)
         if lite.type == TASK and said.text:
             await self.requests.note(
@@ -302,19 +387,21 @@ class ChatRooms(Service):
             asked = [named] if named is not None else []
         else:
             asked = list(self._residents())
-        if not asked or not self._guard.may_say(said.chat.room):
+        if not asked or not await self.requests.admits(said):
+            return
+        if not self._guard.may_say(*said.whose):
             return
         for each in asked:
-            card = LiteMessage(CARD, {}, body_out(self._card(each)))
+            session = LiteCallee(self._details(each), files=self.channel.limits.files)
+            card = session.introduce(each.card())
             await self.speaker.say(said.chat.room, card, reply_to=said.chat.id)
 
-    def _card(self, resident: Resident) -> LiteCard:
+    def _details(self, resident: Resident) -> CardDetails:
         said, contact = self.settings, self.settings.contact
-        details = CardDetails(
+        return CardDetails(
             id=resident.name,
             framework=said.framework,
             limits=LiteLimits(size_out(said.file_size), said.tasks),
             channels=(f"{self.channel.kind}:{self.channel.me}",),
             contact=LiteContact(contact.human, contact.timezone) if contact else UNSET,
         )
-        return card_out(resident.card(), details, files=self.channel.limits.files)

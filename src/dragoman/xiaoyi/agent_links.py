@@ -31,6 +31,7 @@ from dragoman.net.service import Service
 from dragoman.observability.metrics import Family
 from dragoman.security.rate_limits import Meter
 from dragoman.store.interface import Store
+from dragoman.store.owed_answers import OwedAnswers
 from dragoman.store.sessions import OWED, SentMarks, SessionStore
 
 from .answers import KEEP_ALIVE, LinkAnswer, round_of
@@ -46,7 +47,6 @@ from .outbound_link import (
     OutboundLink,
     SigningKeys,
 )
-from .owed_answers import OwedAnswers
 from .session_routes import SessionRoutes
 
 log = Logger("xiaoyi")
@@ -369,7 +369,12 @@ class AgentLinks(Service):
             return
         now = self._clock()
         prefix = self._context("").principal
-        owed = OwedAnswers(self._store, self._kept_as, DIALECT, self._marks)
+        owed = OwedAnswers(
+            self._store,
+            self._kept_as,
+            DIALECT,
+            lambda task_id: self._marks.has("sent", task_id, ""),
+        )
         async for row in owed.rows(now):
             session = row.principal.removeprefix(prefix)
             if session == row.principal:

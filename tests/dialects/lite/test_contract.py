@@ -43,7 +43,6 @@ from dragoman.dialects.lite.callee import LiteCallee
 from dragoman.dialects.lite.caller import LiteCaller, id_out
 from dragoman.dialects.lite.card import CardDetails
 from dragoman.dialects.lite.parts import PostFile, parts_in, parts_out, posted
-from dragoman.dialects.lite.post import Post
 from dragoman.dialects.lite.states import NAMES, STATES, state_in
 from dragoman.dialects.lite.telling import Telling, figures_in, figures_out
 
@@ -405,13 +404,13 @@ def test_an_agent_without_markers_still_answers() -> None:
     caller = LiteCaller()
     caller.send(send())
     assert list(caller.receive(post("Here are your five lines."))) == []
-    told = list(caller.plain(Post("Here are your five lines.")))
+    told = list(caller.hear_plain("Here are your five lines."))
     assert [type(each) for each in told] == [Update, Update, End]
     assert folded([each.entry for each in told[:2]]).text == "Here are your five lines."
-    assert list(caller.plain(Post("Bye."))) == []
+    assert list(caller.hear_plain("Bye.")) == []
     caller.send(send())
     caller.send(Call("2", SendMessage(message=said("x"), open_as="u"), stream=True))
-    assert list(caller.plain(Post("Which one?"))) == []
+    assert list(caller.hear_plain("Which one?")) == []
 
 
 def test_we_ask_again_for_a_task_that_we_lost_sight_of() -> None:

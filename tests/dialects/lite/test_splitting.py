@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +42,11 @@ def told(body: str, attachments: tuple[str, ...] = ()) -> LiteMessage:
 def heard(texts: list[str], joiner: Joiner | None = None) -> list[LiteMessage | str]:
     joiner = joiner or Joiner()
     # Channels remove whitespace at both ends of a message.
-    return [found for text in texts for found in joiner.hear("r", "kiln", text.strip(), 0)]
+    return [found for text in texts for found in hear(joiner, "r", "kiln", text.strip(), 0)]
+
+
+def hear(joiner: Joiner, *said: Any) -> list[LiteMessage | str]:
+    return [found.said for found in joiner.hear(*said)]
 
 
 @given(body=long_bodies, attachments=names, limit=limits)
@@ -83,7 +89,7 @@ def test_a_message_is_joined_again_where_every_line_is_a_message(
     texts = split(message, limit)
     assert all(limit.fits(text) and text for text in texts)
     joiner = Joiner()
-    assert [m for text in texts for m in joiner.hear("r", "kiln", text, 0)] == [message]
+    assert [m for text in texts for m in hear(joiner, "r", "kiln", text, 0)] == [message]
     for text in texts[1:]:
         assert parse(text) is None
         assert reference_parser.read(text) is None
@@ -109,7 +115,7 @@ def test_pieces_of_a_plain_text_fit_and_are_no_markers(text: str, limit: TextLim
 def test_a_short_message_is_one_text() -> None:
     assert split(told("Done."), TextLimit(100)) == ["[A2A:result task=t-1 state=completed]\nDone."]
     assert split(told(""), TextLimit(100, multiline=False)) == [
-        "[A2A:result task=t-1 state=completed]"
+        "[A2A:result task=t-1 state=completed lines=0]"
     ]
 
 
@@ -137,18 +143,18 @@ def test_lines_are_counted_and_long_ones_continued() -> None:
 def test_parts_of_others_are_never_joined() -> None:
     first, second, *_ = split(told("word " * 100), TextLimit(200))
     joiner = Joiner()
-    assert joiner.hear("r", "kiln", first, 0) == []
-    assert joiner.hear("r", "mallory", second, 0) == []
-    assert joiner.hear("other", "kiln", second, 0) == []
+    assert hear(joiner, "r", "kiln", first, 0) == []
+    assert hear(joiner, "r", "mallory", second, 0) == []
+    assert hear(joiner, "other", "kiln", second, 0) == []
 
 
 def test_a_body_that_never_ends_does_not_hold_back_the_next_message() -> None:
     joiner = Joiner()
-    assert joiner.hear("r", "kiln", "[A2A:ack task=t lines=3]", 0) == []
-    assert joiner.hear("r", "kiln", "only one line", 0) == []
-    assert joiner.hear("r", "ann", "hello", 0) == ["hello"]
-    assert joiner.hear("r", "kiln", "[A2A:discover]", 0) == [
-        LiteMessage("ack", {"task": "t"}, "only one line"),
+    assert hear(joiner, "r", "kiln", "[A2A:ack task=t lines=3]", 0) == []
+    assert hear(joiner, "r", "kiln", "only one line", 0) == []
+    assert hear(joiner, "r", "ann", "hello", 0) == ["hello"]
+    assert hear(joiner, "r", "kiln", "[A2A:discover]", 0) == [
+        LiteMessage("ack", {"task": "t"}, "only one line", damaged=True),
         LiteMessage("discover"),
     ]
 
@@ -157,22 +163,22 @@ def test_a_repeated_part_begins_anew_and_what_waits_too_long_is_forgotten() -> N
     texts = split(told("word " * 100), TextLimit(200))
     joiner = Joiner()
     assert heard([texts[0], *texts], joiner) == [told(("word " * 100).strip())]
-    assert joiner.hear("r", "kiln", texts[0], 0) == []
+    assert hear(joiner, "r", "kiln", texts[0], 0) == []
     late = splitting.EXPIRES + 1
-    assert [m for text in texts[1:] for m in joiner.hear("r", "kiln", text, late)] == []
+    assert [m for text in texts[1:] for m in hear(joiner, "r", "kiln", text, late)] == []
 
 
 def test_what_waits_is_bounded() -> None:
     joiner = Joiner(most_text=100)
     long = "[A2A:ack task=t part=1/3]\n" + "x" * 101
-    (found,) = joiner.hear("r", "kiln", long, 0)
+    (found,) = hear(joiner, "r", "kiln", long, 0)
     assert isinstance(found, LiteMessage)
-    assert found.body == "x" * 101
+    assert found.damaged  # it is not obeyed: the rest is missing
     for number in range(splitting.MOST_OPEN + 5):
-        assert joiner.hear("r", f"kiln-{number}", "[A2A:ack task=t lines=1]", 0) == []
-    assert joiner.hear("r", "kiln-0", "y", 0) == ["y"]
+        assert hear(joiner, "r", f"kiln-{number}", "[A2A:ack task=t lines=1]", 0) == []
+    assert hear(joiner, "r", "kiln-0", "y", 0) == ["y"]  # the oldest, of senders with one each
     last = f"kiln-{splitting.MOST_OPEN}"
-    assert joiner.hear("r", last, "y" * 101, 0) == [LiteMessage("ack", {"task": "t"})]
+    assert hear(joiner, "r", last, "y" * 101, 0) == [LiteMessage("ack", {"task": "t"})]
     with pytest.raises(TooLarge):
         split(told("x" * 100_000), TextLimit(100))
     with pytest.raises(TooLarge):
@@ -181,7 +187,7 @@ def test_what_waits_is_bounded() -> None:
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "x/2", "1", "1/1000", "-1/2", "٣/٤", ""])
 def test_a_part_that_makes_no_sense_is_a_message(part: str) -> None:
-    (found,) = Joiner().hear("r", "kiln", f"[A2A:ack task=t part={part}]\nHi", 0)
+    (found,) = hear(Joiner(), "r", "kiln", f"[A2A:ack task=t part={part}]\nHi", 0)
     assert isinstance(found, LiteMessage)
     assert found.body == "Hi"
 
@@ -194,3 +200,58 @@ def test_optional_parameters_that_do_not_fit_are_left_out() -> None:
     assert found == LiteMessage(
         "result", {"task": "t", "state": "completed"}, ("word " * 50).strip()
     )
+
+
+def test_a_sender_that_leaves_much_unfinished_does_not_crowd_out_others() -> None:
+    joiner = Joiner()
+    first, *rest = split(told(("word " * 100).strip()), TextLimit(200))
+    assert hear(joiner, "r", "kiln", first, 0) == []
+    for number in range(2_000):
+        hear(joiner, f"r{number % 7}", "mallory", f"[A2A:ack task=m{number} part=1/9]\nx", 0)
+    (whole,) = [found for text in rest for found in hear(joiner, "r", "kiln", text, 0)]
+    assert whole == told(("word " * 100).strip())
+
+
+def test_the_memory_of_one_sender_is_bounded() -> None:
+    joiner = Joiner(most_text=1_000)
+    for number in range(8):
+        hear(joiner, "r", "mallory", f"[A2A:ack task=m{number} part=1/9]\n{'x' * 600}", 0)
+    assert sum(each.size for each in joiner._open.values()) <= 1_000
+
+
+def test_lines_behind_a_marker_of_a_foreign_agent_are_its_body() -> None:
+    joiner = Joiner(lines=True)
+    assert hear(joiner, "r", "kiln", "[A2A:result task=t state=completed]", 0) == []
+    assert hear(joiner, "r", "kiln", "First line.", 1_000) == []
+    assert hear(joiner, "r", "ann", "hello", 1_500) == ["hello"]
+    assert hear(joiner, "r", "kiln", "Second line.", 2_000) == []
+    assert joiner.take_quiet(4_000) == []
+    assert joiner.due == 2_000 + splitting.BODY_QUIET_MILLISECONDS
+    (found,) = joiner.take_quiet(joiner.due)
+    body = "First line.\nSecond line."
+    assert found.said == LiteMessage("result", {"task": "t", "state": "completed"}, body)
+    assert hear(joiner, "r", "kiln", "Later.", 20_000) == ["Later."]
+
+
+def test_a_message_that_needs_no_body_is_obeyed_at_once_and_its_lines_are_no_texts() -> None:
+    joiner = Joiner(lines=True)
+    assert hear(joiner, "r", "kiln", "[A2A:ack task=t]", 0) == [LiteMessage("ack", {"task": "t"})]
+    assert hear(joiner, "r", "kiln", "Got it.", 100) == []
+    assert joiner.take_quiet(10_000) == []
+
+
+@pytest.mark.slow  # splits megabytes
+@pytest.mark.parametrize(
+    "limit", [TextLimit(400, "bytes", multiline=False), TextLimit(2000, "utf-16")]
+)
+@pytest.mark.parametrize("unit", ["word ", "[", "[ ", "[A2A:", "\\", "x", "长", "[\u200b"])
+def test_splitting_takes_time_in_proportion_to_the_text(unit: str, limit: TextLimit) -> None:
+    def seconds(size: int) -> float:
+        message, began = told(unit * (size // len(unit))), time.process_time()
+        split(message, limit, 1_000_000)
+        split_text(message.body, limit, 1_000_000)
+        return time.process_time() - began
+
+    seconds(20_000)
+    small, large = min(seconds(100_000) for _ in range(3)), seconds(800_000)
+    assert large < 8 * small * 4 + 0.2

@@ -21,7 +21,8 @@ NEEDS_NGIRCD = pytest.mark.skipif(
 class Ngircd:
     """A server on a port of its own."""
 
-    def __init__(self, folder: Path, *, password: str = "") -> None:
+    def __init__(self, folder: Path, *, password: str = "", penalties: bool = False) -> None:
+        """With `penalties`, those who say much at once are slowed down, as by default."""
         self.port = own_port()
         self.log = folder / "ngircd.log"
         self._config = folder / "ngircd.conf"
@@ -39,7 +40,7 @@ ServerGID = {os.getgid()}
 [Limits]
 MaxConnectionsIP = 0
 MaxNickLength = 20
-MaxPenaltyTime = 0
+{"" if penalties else "MaxPenaltyTime = 0"}
 [Options]
 DNS = no
 Ident = no

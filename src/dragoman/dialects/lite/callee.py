@@ -7,20 +7,22 @@ and one that lacks a parameter are no calls; what people mean by them is decided
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
 
 from dragoman.core import session as signals
 from dragoman.core.card import Card
 from dragoman.core.events import Opened, Stamped
-from dragoman.core.model import Json, Message, Role, State, Task, Text
+from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import AnyOperation, CancelTask, GetExtendedCard, SendMessage, Watch
 from dragoman.core.session import Frame, Id, Signal
 from dragoman.core.task_names import LONGEST
 
 from .card import CardDetails, body_out, card_out
-from .errors import error_out
-from .parts import parts_in, posted
-from .post import Post, PostSession, frame_out
+from .errors import refusal_of
+from .parts import blobs_in, parts_in, posted
+from .post import PostSession, frame_out
 from .telling import TaskTeller, Telling, current, message_out
 from .wire import CANCEL, CARD, DISCOVER, STATUS, TASK, LiteMessage
 
@@ -55,77 +57,103 @@ class LiteCallee(PostSession):
         if read is None:
             return ()
         post, message = read
-        op = operation_in(message, post, frame.mark)
+        call = self.hear(message, blobs_in(post.files), frame.mark)
+        return (call,) if call is not None else ()
+
+    def hear(
+        self, message: LiteMessage, more: Sequence[AnyPart] = (), message_id: str = ""
+    ) -> signals.Call | None:
+        """Returns what a message with a marker asks for, or None if it asks nothing. `more` are the
+        parts that the channel carries beside it."""
+        self._ignored = ""
+        op = operation_in(message, more, message_id)
         if op is None:
             self._ignored = f"nothing to do for {message.type}"
-            return ()
-        task, follows = message.task, isinstance(op, SendMessage | Watch)
-        self._last = task
-        id = call_id(op, task)
-        self._calls[id] = task
-        if follows:
-            self._tellers[task] = TaskTeller(task)
-        return (signals.Call(id, op, stream=follows),)
+            return None
+        return self._call(op, message.task)
+
+    def hear_plain(
+        self, text: str, more: Sequence[AnyPart], task: str, message_id: str = ""
+    ) -> signals.Call:
+        """Returns the request of somebody who uses no markers. `task` is the id that we give it."""
+        return self._call(send_in(text, more, task, message_id), task)
+
+    def follow(self, task: str) -> None:
+        """Takes up a task that was asked for in an earlier process."""
+        self._calls[task] = self._last = task
+        self._tellers[task] = TaskTeller(task)
+
+    def state(self, task: str) -> State:
+        """Returns the state of a task after the last event that was told of it."""
+        teller = self._tellers.get(task)
+        return teller.state if teller is not None else State.UNKNOWN
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns the post that a signal is told in. Many events are not told at all."""
         match signal:
+            case signals.Result(value=Card() as card) | signals.Introduction(card=Card() as card):
+                if isinstance(signal, signals.Result):
+                    self._close(signal.id)
+                return (frame_out(self.introduce(card)),)
+        task = self._task(getattr(signal, "id", None))
+        telling = self.tell(signal)
+        if telling is None or not task:
+            return ()
+        return (frame_out(telling.marked(task), posted(telling.files)),)
+
+    def tell(self, signal: Signal) -> Telling | None:
+        """Returns what is told of a signal that concerns a task, or None if it says nothing new."""
+        match signal:
             case signals.Update(id=id, entry=entry):
-                task = self._task(id)
-                return self._told(task, self._telling(task, entry))
+                return self._telling(self._task(id), entry)
             case signals.Result(id=id, value=value):
-                return self._answer(self._close(id), value)
+                self._close(id)
+                if isinstance(value, Task):
+                    return current(value)
+                return _finished(value) if isinstance(value, Message) else None
             case signals.Fault(id=id, error=error):
-                task = self._close(id)
-                return (frame_out(error_out(error, task)),) if task else ()
+                self._close(id)
+                return refusal_of(error)
             case signals.End(id=id):
                 self._close(id)
-                return ()
-            case signals.Introduction(card=Card() as card):
-                return (self._card(card),)
-            case _:
-                return ()
+        return None
+
+    def introduce(self, card: Card) -> LiteMessage:
+        """Returns the message that shows a card."""
+        told = card_out(card, self._details, files=self._files)
+        return LiteMessage(CARD, {}, body_out(told))
+
+    def _call(self, op: AnyOperation, task: str) -> signals.Call:
+        follows = isinstance(op, SendMessage | Watch)
+        self._last = task
+        id = call_id(op, task)
+        self._calls[id] = task
+        if follows and task not in self._tellers:
+            self._tellers[task] = TaskTeller(task)
+        return signals.Call(id, op, stream=follows)
 
     def _task(self, id: Id) -> str:
         """Returns the task that a call is about. A call without an id is the last one."""
         return self._calls.get(id, self._last)
 
-    def _close(self, id: Id) -> str:
+    def _close(self, id: Id) -> None:
         task = self._task(id)
         self._calls.pop(id, None)
         if id == task:
             self._tellers.pop(task, None)
-        return task
 
     def _telling(self, task: str, entry: Stamped | Message) -> Telling | None:
         if isinstance(entry, Message):
             return _finished(entry)
+        told = self._tellers.setdefault(task, TaskTeller(task)).add(entry)
         if isinstance(entry.event, Opened):
             return Telling(state=State.SUBMITTED, text=GOT_IT, ack=True)
-        return self._tellers.setdefault(task, TaskTeller(task)).add(entry)
-
-    def _answer(self, task: str, value: object) -> Iterable[Frame]:
-        match value:
-            case Task():
-                return self._told(task, current(value))
-            case Message():
-                return self._told(task, _finished(value))
-            case Card():
-                return (self._card(value),)
-            case _:
-                return ()
-
-    def _told(self, task: str, telling: Telling | None) -> Iterable[Frame]:
-        if telling is None or not task:
-            return ()
-        return (frame_out(telling.marked(task), posted(telling.files)),)
-
-    def _card(self, card: Card) -> Frame:
-        told = card_out(card, self._details, files=self._files)
-        return frame_out(LiteMessage(CARD, {}, body_out(told)))
+        return told
 
 
-def operation_in(message: LiteMessage, post: Post, message_id: str = "") -> AnyOperation | None:
+def operation_in(
+    message: LiteMessage, more: Sequence[AnyPart] = (), message_id: str = ""
+) -> AnyOperation | None:
     """Returns what a message asks an agent to do, or None if it asks nothing."""
     task = message.task
     if message.type == DISCOVER:
@@ -133,11 +161,8 @@ def operation_in(message: LiteMessage, post: Post, message_id: str = "") -> AnyO
     if not task or len(task) > LONGEST:
         return None
     if message.type == TASK:
-        parts = parts_in(message.body, post.files)
-        said = Message(
-            message_id=message_id or task, role=Role.USER, parts=parts or (Text(message.body),)
-        )
-        return SendMessage(message=said, open_as=task, metadata=metadata_in(message))
+        asked = send_in(message.body, more, task, message_id)
+        return replace(asked, metadata=metadata_in(message))
     if message.type == CANCEL:
         reason = message.params.get("reason") or message.body
         return CancelTask(task_id=task, metadata={REASON: reason} if reason else None)
@@ -145,6 +170,13 @@ def operation_in(message: LiteMessage, post: Post, message_id: str = "") -> AnyO
         # Our own way to ask how a task is, after we have lost sight of it.
         return Watch(task_id=task)
     return None
+
+
+def send_in(text: str, more: Sequence[AnyPart], task: str, message_id: str = "") -> SendMessage:
+    """Returns the request that a text makes."""
+    parts = (*parts_in(text), *more) or (Text(text),)
+    said = Message(message_id=message_id or task, role=Role.USER, parts=parts)
+    return SendMessage(message=said, open_as=task)
 
 
 def metadata_in(message: LiteMessage) -> dict[str, Json] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from dragoman.core.errors import NotCancelable
 from dragoman.core.events import AnyEvent, Stamped
 from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, Fold
-from dragoman.core.model import AnyPart, Artifact, Json, Message, Role, State, Status, Task
+from dragoman.core.model import AnyPart, Artifact, Blob, Json, Message, Role, State, Status, Task
 from dragoman.core.operations import CancelTask, GetExtendedCard, SendMessage, Watch
 from dragoman.core.session import CallerSession, Frame, Id, Signal
 from dragoman.core.task_names import called
@@ -28,8 +28,8 @@ from dragoman.core.task_names import called
 from .callee import PRIORITY, REASON, SKILL
 from .card import body_in, card_in
 from .errors import error_in
-from .parts import name_of, parts_in, parts_out, posted
-from .post import Post, PostSession, frame_out
+from .parts import blobs_in, name_of, parts_in, parts_out, posted
+from .post import PostSession, frame_out
 from .states import state_in
 from .telling import figures_in
 from .wire import ACK, CANCEL, CARD, DISCOVER, RESULT, STATUS, TASK, LiteMessage
@@ -69,29 +69,36 @@ class LiteCaller(PostSession, CallerSession):
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns the post for a `Call`, or none if A2A-Lite has no message for it."""
-        if not isinstance(signal, signals.Call):
+        asked = self.ask(signal) if isinstance(signal, signals.Call) else None
+        if asked is None:
             return ()
-        match signal.op:
+        message, files = asked
+        return (frame_out(message, posted(files)),)
+
+    def ask(self, call: signals.Call) -> tuple[LiteMessage, tuple[Blob, ...]] | None:
+        """Returns the message that makes a call, with its files, or None if A2A-Lite has no message
+        for it."""
+        match call.op:
             case SendMessage() as op:
-                return (self._request(signal, op),)
+                return self._request(call, op)
             case CancelTask(task_id=task_id, metadata=metadata):
                 task = id_out(called(task_id))
-                if not signal.silent:
-                    self._cancels[task] = signal.id
+                if not call.silent:
+                    self._cancels[task] = call.id
                 reason = (metadata or {}).get(REASON)
-                return (frame_out(cancel_out(task, reason if isinstance(reason, str) else "")),)
+                return cancel_out(task, reason if isinstance(reason, str) else ""), ()
             case Watch(task_id=task_id):
                 task = id_out(called(task_id))
-                self._open(signal, task)
-                return (frame_out(LiteMessage(STATUS, {"task": task}, INQUIRY)),)
+                self._open(call, task)
+                return LiteMessage(STATUS, {"task": task}, INQUIRY), ()
             case GetExtendedCard():
-                if not signal.silent:
-                    self._discovering.append(signal.id)
-                return (frame_out(LiteMessage(DISCOVER, {}, "What can you do?")),)
+                if not call.silent:
+                    self._discovering.append(call.id)
+                return LiteMessage(DISCOVER, {}, "What can you do?"), ()
             case _:
-                return ()
+                return None
 
-    def _request(self, call: signals.Call, op: SendMessage) -> Frame:
+    def _request(self, call: signals.Call, op: SendMessage) -> tuple[LiteMessage, tuple[Blob, ...]]:
         task = name_out(op)
         self._open(call, task)
         body, files = parts_out(op.message.parts)
@@ -101,8 +108,7 @@ class LiteCaller(PostSession, CallerSession):
             value = about.get(key)
             if isinstance(value, str) and value:
                 params[name] = value
-        names = tuple(map(name_of, files))
-        return frame_out(LiteMessage(TASK, params, body, names), posted(files))
+        return LiteMessage(TASK, params, body, tuple(map(name_of, files))), files
 
     def _open(self, call: signals.Call, task: str) -> None:
         if not call.silent:
@@ -134,21 +140,26 @@ class LiteCaller(PostSession, CallerSession):
         if read is None:
             return ()
         post, message = read
+        return self.hear(message, blobs_in(post.files))
+
+    def hear(self, message: LiteMessage, files: Sequence[Blob] = ()) -> Iterable[Signal]:
+        """Returns the signals of a message with a marker, and of the files beside it."""
+        self._ignored = ""
         if message.type == CARD:
             return self._introduced(message)
         if message.type not in (ACK, STATUS, RESULT):
             self._ignored = f"nothing to do for {message.type}"
             return ()
-        return self._heard(message, post)
+        return self._heard(message, files)
 
-    def plain(self, post: Post) -> Iterable[Signal]:
-        """Returns the signals of a post of an agent that uses no markers: it answers the only task
+    def hear_plain(self, text: str, files: Sequence[Blob] = ()) -> Iterable[Signal]:
+        """Returns the signals of a text of an agent that uses no markers: it answers the only task
         that is open, if there is just one."""
         if len(self._tasks) != 1:
             return ()
         (task,) = self._tasks
         params = {"task": task, "state": "completed"}
-        return self._heard(LiteMessage(RESULT, params, post.text), post)
+        return self._heard(LiteMessage(RESULT, params, text), files)
 
     def _introduced(self, message: LiteMessage) -> Iterable[Signal]:
         card = card_in(body_in(message.body, self._agent).card)
@@ -157,7 +168,7 @@ class LiteCaller(PostSession, CallerSession):
             return [signals.Result(id, card) for id in asked]
         return (signals.Introduction(None, self._agent, card),)
 
-    def _heard(self, message: LiteMessage, post: Post) -> Iterable[Signal]:
+    def _heard(self, message: LiteMessage, files: Sequence[Blob]) -> Iterable[Signal]:
         task = message.task
         call = self._tasks.get(task)
         if call is None and task not in self._cancels:
@@ -170,7 +181,7 @@ class LiteCaller(PostSession, CallerSession):
             del self._tasks[task]
             return (signals.Fault(call.id, error),)
         state = state_in(message.params.get("state", "")) if message.type != ACK else None
-        told = self._told(call, self._events(call, message, post)) if call is not None else []
+        told = self._told(call, self._events(call, message, files)) if call is not None else []
         if state in FINAL and task in self._cancels:
             told.append(self._canceled(task, state))
         return told
@@ -183,7 +194,9 @@ class LiteCaller(PostSession, CallerSession):
         status = Status(State.CANCELED, self._now())
         return signals.Result(id, Task(id=task, context_id="", status=status))
 
-    def _events(self, call: RoomCall, message: LiteMessage, post: Post) -> list[AnyEvent]:
+    def _events(
+        self, call: RoomCall, message: LiteMessage, files: Sequence[Blob]
+    ) -> list[AnyEvent]:
         """Returns what a message tells of a task."""
         if message.type == ACK:
             return [] if call.events else [ev.StateChanged(state=State.SUBMITTED)]
@@ -191,7 +204,7 @@ class LiteCaller(PostSession, CallerSession):
         state = state_in(named)
         if state is State.UNKNOWN and message.type == RESULT and not named:
             state = State.COMPLETED
-        parts = parts_in(message.body, post.files)
+        parts = (*parts_in(message.body), *files)
         if state is State.COMPLETED:
             return self._completed(call, message, parts)
         said = self._said(call, parts) if parts else None

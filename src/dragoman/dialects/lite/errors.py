@@ -9,19 +9,18 @@ from __future__ import annotations
 from dragoman.core.errors import CallError, DragomanError, errors_in
 from dragoman.core.model import State
 
-from .states import NAMES
+from .telling import Telling
 from .wire import STATUS, LiteMessage
 
 REASONS = {cls: cls().reason.replace("_", "-") for cls in errors_in()}
 _MEANINGS = {reason: cls for cls, reason in REASONS.items()}
 
 
-def error_out(error: DragomanError, task: str) -> LiteMessage:
-    """Writes an error that concerns a task."""
+def refusal_of(error: DragomanError) -> Telling:
+    """Returns how an error that concerns a task is told."""
     state = State.REJECTED if isinstance(error, CallError) else State.FAILED
     reason = next(REASONS[cls] for cls in type(error).__mro__ if cls in REASONS)
-    params = {"task": task, "state": NAMES[state], "reason": reason}
-    return LiteMessage(STATUS, params, error.message)
+    return Telling(state=state, text=error.message, params={"reason": reason}, refusal=True)
 
 
 def error_in(message: LiteMessage) -> DragomanError | None:

@@ -66,8 +66,14 @@ def parts_in(body: str, files: Iterable[PostFile] = ()) -> tuple[AnyPart, ...]:
             text = text.removesuffix("\n")
         if text:
             parts.append(Text(_escaped_block.sub("```json", text)))
-    named = (Blob(each.content, filename=each.name, media_type=each.media_type) for each in files)
-    return (*parts, *named)
+    return (*parts, *blobs_in(files))
+
+
+def blobs_in(files: Iterable[PostFile]) -> tuple[Blob, ...]:
+    """Returns posted files as parts."""
+    return tuple(
+        Blob(each.content, filename=each.name, media_type=each.media_type) for each in files
+    )
 
 
 def escape_blocks(text: str) -> str:

@@ -46,6 +46,8 @@ class Telling(Struct, frozen=True, kw_only=True):
     ack: bool = False
     """Whether it only confirms that a request has arrived."""
     question: bool = False
+    refusal: bool = False
+    """Whether a request was refused, so that there may be no task."""
 
     @property
     def plain(self) -> str:
@@ -59,7 +61,7 @@ class Telling(Struct, frozen=True, kw_only=True):
             return LiteMessage(ACK, {"task": task}, self.text)
         params = {"task": task, "state": NAMES[self.state], **self.params}
         listed = ",".join(name.replace(",", "-") for name in names)
-        if self.state not in FINAL:
+        if self.state not in FINAL or self.refusal:
             return LiteMessage(STATUS, params, self.text, names)
         if listed and len(listed) <= MOST_NAMES:
             params["artifacts"] = listed

@@ -35,6 +35,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     ACK: ("task",),
 }
 """The types of messages, with the parameters that each must have. Others are ignored."""
+TO = "to"
+"""Our own parameter that names the agent which a message is for; others ignore it."""
 LONGEST_MARKER, LONGEST_VALUE = 4096, 256
 """The characters of the longest first line that is read as a marker, and of the longest value that
 is written."""
@@ -85,6 +87,8 @@ class LiteMessage(Struct, frozen=True):
     """The names of the files that belong to the message, which the channel carries."""
     mention: str = ""
     """The name that stood before the marker, if any. It is never written."""
+    damaged: bool = False
+    """Whether a part of the body is missing, so that the message must not be obeyed."""
 
     @property
     def task(self) -> str:
@@ -145,6 +149,11 @@ def escape(text: str) -> str:
     return _like_marker.sub("[ ", text)
 
 
+def find_likenesses(text: str) -> list[int]:
+    """Returns where `escape` adds a character to a text, in order."""
+    return [found.start() for found in _like_marker.finditer(text)]
+
+
 def unescape(text: str) -> str:
     """Returns the text that was escaped."""
     return _escaped_marker.sub("[", text)
@@ -173,6 +182,28 @@ def take_mention(text: str, mentions: Iterable[str] = ()) -> tuple[str, str]:
         if name and end in (":", ",") and begin.casefold() == name.casefold():
             return name, text[len(name) + 1 :].lstrip()
     return "", text
+
+
+def take_address(body: str, names: Iterable[str]) -> tuple[str, str]:
+    """Returns which of these names a body begins with, as in `@kiln Please ...`, and the body
+    without it. The name is empty if it is none of them."""
+    name, rest = take_mention(body, names)
+    if not name or not is_called(name, names):
+        return "", body
+    # One character separates the name from the text; further ones belong to the text.
+    behind = body[: len(body) - len(rest)]
+    return name, behind[len(behind.rstrip()) + 1 :] + rest
+
+
+def is_called(name: str, names: Iterable[str]) -> bool:
+    """Returns whether a name is one of these. Its case does not matter, nor the characters that
+    make a mention of it (`@kiln`, `<@42>`)."""
+    plain = _bare(name)
+    return any(plain == _bare(each) for each in names)
+
+
+def _bare(name: str) -> str:
+    return name.lstrip("<@!&").rstrip(">").casefold()
 
 
 def take_attachments(body: str) -> tuple[str, tuple[str, ...]]:

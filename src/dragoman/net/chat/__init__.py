@@ -8,6 +8,7 @@ from .channel import (
     Cursor,
     FileCursor,
     MemoryCursor,
+    mentions,
 )
 from .kinds import CHAT_SCHEMES, ChatAddress, channel_from, is_chat_address, parse_chat_address
 
@@ -23,5 +24,6 @@ __all__ = [
     "MemoryCursor",
     "channel_from",
     "is_chat_address",
+    "mentions",
     "parse_chat_address",
 ]
