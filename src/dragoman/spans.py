@@ -29,6 +29,9 @@ class Span(Protocol):
     def set(self, **attributes: Value) -> None:
         """Adds attributes."""
 
+    def fail(self, failure: BaseException | str) -> None:
+        """Says that the work failed: with this exception, or without one for this reason."""
+
     def end(self, error: BaseException | None = None) -> None:
         """Ends the span. Only the first end counts."""
 

@@ -19,7 +19,7 @@ from dragoman import Agent, State, Turn, connect, spans
 from dragoman.observability.tracing import OtelTracer
 from dragoman.settings import Limits, Push, Server, Settings
 from dragoman.testing import served
-from waiting import until
+from waiting import forever, until
 from webhooks.receiver import Receiver
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -46,6 +46,18 @@ def desk() -> Agent:
     @agent.skill("crash")
     async def crash(turn: Turn) -> str:
         raise ValueError("a bug")
+
+    @agent.skill("fail")
+    async def fail(turn: Turn) -> str:
+        raise turn.fail("out of paper")
+
+    @agent.skill("reject")
+    async def reject(turn: Turn) -> str:
+        raise turn.reject("not today")
+
+    @agent.skill("slow", timeout=0.05)
+    async def slow(turn: Turn) -> None:
+        await forever()
 
     return agent
 
@@ -109,6 +121,31 @@ async def test_an_agent_that_calls_another_passes_the_trace_on(
     found = named(exported)
     assert parent_of(found["call Desk SendMessage"]) == id_of(found["run ask"])
     assert parent_of(found["desk SendMessage"]) == id_of(found["call Desk SendMessage"])
+
+
+async def test_a_run_that_fails_is_an_error_with_its_type_and_the_id_in_the_log(
+    exported: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(desk()) as url, connect(url) as agent:
+        crashed = await agent.send("x", skill="crash")
+        failed = await agent.send("x", skill="fail")
+        late = await agent.send("x", skill="slow")
+        assert {each.state for each in (crashed, failed, late)} == {State.FAILED}
+        assert (await agent.send("x", skill="reject")).state is State.REJECTED
+    found = named(exported)
+    crash, fail, slow = (found[f"run {name}"] for name in ("crash", "fail", "slow"))
+    for span in (crash, fail, slow):
+        assert span.status.status_code is trace.StatusCode.ERROR, span.name
+    assert crash.attributes["error.type"] == "ValueError"
+    assert fail.attributes["error.type"] == "Failed"
+    assert slow.attributes["error.type"] == slow.attributes["dragoman.reason"] == "agent_timed_out"
+    (event,) = crash.events
+    assert event.attributes["exception.type"] == "ValueError"
+    incident = crash.attributes["dragoman.error"]
+    (logged,) = (each for each in caplog.messages if each.startswith("The skill crashed"))
+    assert logged.endswith(f"error={incident}")
+    assert incident in crashed.status.message.text
+    assert found["run reject"].status.is_unset
 
 
 async def test_a_crash_is_an_error_and_a_wrong_request_is_not(

@@ -143,9 +143,10 @@ class Runner:
     def start(self, run: Run) -> None:
         """Starts to run a task that this worker has claimed."""
         self.runs[run.task_id] = run
-        driven = perform(run, self._threads)
-        if spans.tracer is not None:
-            driven = perform_traced(spans.tracer, run, driven)
+        if spans.tracer is None:
+            driven = perform(run, self._threads)
+        else:
+            driven = perform_traced(spans.tracer, run, self._threads)
         run.task = run.shared.loop.create_task(driven)
 
     # Resuming an existing task.

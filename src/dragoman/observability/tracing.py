@@ -82,18 +82,25 @@ class OtelSpan:
         """Adds attributes. Those of ours have a prefix."""
         self.span.set_attributes(_named(attributes))
 
-    def end(self, error: BaseException | None = None) -> None:
-        """Ends the span. A refusal of the caller's own mistake is no error of ours."""
+    def fail(self, failure: BaseException | str) -> None:
+        """Says that the work failed: with this exception, or without one for this reason."""
         from opentelemetry.trace import Status, StatusCode
 
+        kind = failure if isinstance(failure, str) else type(failure).__name__
+        if not isinstance(failure, str):
+            self.span.record_exception(failure)
+        self.span.set_attribute("error.type", kind)
+        self.span.set_status(Status(StatusCode.ERROR, kind))
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends the span. A refusal of the caller's own mistake is no error of ours."""
         if self._ended:
             return
         self._ended = True
         if isinstance(error, DragomanError):
             self.set(reason=error.reason)
         if isinstance(error, Exception) and not isinstance(error, CallError):
-            self.span.record_exception(error)
-            self.span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            self.fail(error)
         self.span.end()
 
 

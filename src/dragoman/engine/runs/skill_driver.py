@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from types import coroutine
 from typing import Any
@@ -33,8 +33,13 @@ _COMPLETED = State.COMPLETED
 _COROUTINE, _GENERATOR, _PLAIN = Shape.COROUTINE, Shape.GENERATOR, Shape.PLAIN
 
 
-async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
-    """Runs the skill to its end, and turns every outcome into the end of the task."""
+async def perform(
+    run: Run,
+    threads: ThreadPoolExecutor,
+    on_failure: Callable[[BaseException], None] = lambda failure: None,
+) -> None:
+    """Runs the skill to its end, and turns every outcome into the end of the task. `on_failure` is
+    told the exception that failed it, which is not kept: its traceback holds the whole run."""
     allowed = run.opened.deadline
     seconds = run.skill.timeout if allowed is None else min(run.skill.timeout, allowed)
     run.deadline = run.shared.loop.time() + seconds
@@ -49,6 +54,7 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     except asyncio.CancelledError as exc:
         if run.stop_reason is None:
             _crashed(run, exc)
+            on_failure(exc)
         end_stopped(run)
     except Rejected as exc:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
@@ -58,12 +64,15 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         run.finish(State.CANCELED, run.writer.closing_message(exc.message), reason=exc.reason)
     except Failed as exc:
         run.fail(exc.message, exc.reason)
+        on_failure(exc)
     except DragomanError as exc:
         log.warning("The skill failed", task=run.task_id, reason=exc.reason, why=exc)
         run.fail(exc.message, exc.reason)
+        on_failure(exc)
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
         if exc is not run.writer.error:  # else the task was lost, and its waiters know that already
             _crashed(run, exc)
+        on_failure(exc)
 
 
 def stop(run: Run) -> None:
@@ -86,13 +95,29 @@ def end_stopped(run: Run) -> None:
         run.finish(State.CANCELED)
 
 
-async def perform_traced(tracer: Tracer, run: Run, driven: Coroutine[Any, Any, None]) -> None:
+async def perform_traced(tracer: Tracer, run: Run, threads: ThreadPoolExecutor) -> None:
     """Runs the skill in a span, whose parent is the call that opened the task."""
     about: About = {"task": run.task_id, "skill": run.skill.id, "attempt": run.attempt}
     with tracer.span(f"run {run.skill.id}", "internal", run.opened.trace, about) as span:
         tracer.remember(run.task_id, span.traceparent)
-        await driven
-        span.set(state=str(run.writer.fold.state))
+        seen = False
+
+        def fail(failure: BaseException) -> None:
+            nonlocal seen
+            seen = True
+            span.fail(failure)
+
+        await perform(run, threads, fail)
+        status = run.writer.fold.status
+        span.set(state=str(status.state))
+        if status.state is not State.FAILED or status.message is None:
+            return
+        # What the caller is told names the reason, and the id under which the log has the error.
+        metadata = status.message.metadata or {}
+        known = {key: str(metadata[key]) for key in ("reason", "error") if key in metadata}
+        span.set(**known)
+        if not seen:  # the code was stopped: it took too long, or the task became too large
+            span.fail(known.get("reason", ""))
 
 
 async def _drive(
