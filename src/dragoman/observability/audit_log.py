@@ -30,6 +30,8 @@ from .log import CallRecords
 MOST_CHARS = 256
 """The length of a text of the caller's in a line."""
 OK, DISCONNECTED, CRASHED = "ok", "disconnected", "agent_crashed"
+CHOOSE = "ChooseAgent"
+"""The operation of a line about the choice of an agent, which no caller can ask for."""
 
 
 class AuditedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +53,8 @@ class AuditedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of the task when the call ended."""
     ms: int
     """The milliseconds that the call took."""
+    why: str = ""
+    """Why this agent was chosen for a skill, in a line of its own (`ChooseAgent`)."""
 
 
 class AuditLog:
@@ -82,6 +86,22 @@ class AuditLog:
     def _write(self) -> None:
         self._file.append(b"".join(self._unwritten), durable=False)
         self._unwritten.clear()
+
+
+def audited_choice(ctx: Context, skill: str, agent: str, why: str) -> AuditedCall:
+    """Returns the line that says which agent was chosen for a skill, and why."""
+    return AuditedCall(
+        at=_now(),
+        principal=ctx.principal[:MOST_CHARS],
+        tenant=ctx.tenant[:MOST_CHARS],
+        agent=agent,
+        skill=skill[:MOST_CHARS],
+        operation=CHOOSE,
+        dialect=ctx.dialect,
+        outcome=OK,
+        ms=0,
+        why=why,
+    )
 
 
 class AuditingPeer:

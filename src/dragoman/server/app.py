@@ -24,6 +24,7 @@ from dragoman.security.authentication import anyone
 from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
+from dragoman.store.registry import Source
 
 from .agent_list import AgentList
 from .agent_mount import AgentMount, Shared, audit_log_at
@@ -238,7 +239,9 @@ class App(AgentRouter):
         if self.several:
             from .registry.skill_mounts import SkillMounts
 
-            self.skills = SkillMounts(self.mounts, self.index, shared, self.base, self._is_online)
+            self.skills = SkillMounts(
+                self.mounts, self.index, shared, self.base, self._is_online, self._source_of
+            )
             self.by_skill = self.skills.find
         self.by_body = TenantEndpoint(self, self.server, self._tenants)
         for each in self.mounts.values():
@@ -251,6 +254,15 @@ class App(AgentRouter):
 
         shared = self._shared
         shared.services.extend(services_with(self, shared, store, worker, self.registry))
+
+    def _source_of(self, name: str) -> Source:
+        """Returns where an agent comes from. Without a registry, all that is known is whether it
+        came by itself."""
+        entry = self.registry.entries.get(name) if self.registry is not None else None
+        if entry is not None:
+            return entry.source
+        mount = self.mounts.get(name)
+        return Source.ROOM if mount is not None and mount.agent.linked else Source.FILE
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():

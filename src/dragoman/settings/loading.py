@@ -25,7 +25,7 @@ from .sections import (
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
-NAMED = frozenset(("agents", "auth", "channels", "mcp", "retention"))
+NAMED = frozenset(("agents", "auth", "channels", "mcp", "retention", "skills"))
 """Sections whose keys are names the operator chooses."""
 OTHERS = frozenset(("DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"))
 """Variables that have the form of a setting, but hold keys that are never in the settings."""
@@ -196,7 +196,7 @@ def _line_of(text: str, section: str, name: str, key: str = "") -> int:
                 return number
         elif inside and word is not None and word.match(line):
             return number
-    return found or 1
+    return found or _line(text, section, name)
 
 
 def _unknown(path: Path, text: str, section: str, key: str, what: str) -> ConfigError:

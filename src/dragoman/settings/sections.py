@@ -333,6 +333,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agents: dict[str, HostedAgent] = {}
     """`[agents.NAME]` with `file` or `url`: the agents that are served, at /agents/NAME if there
     are several."""
+    skills: dict[str, tuple[str, ...]] = {}
+    """`[skills] NAME = ["agent", ...]`: the agents that answer at /agents/-/skills/NAME, whoever
+    registered them. Without a list, those of the most trusted source that has the skill."""
     mcp: dict[str, McpServer] = {}
     """`[mcp.NAME]` with `command` or `url`: the MCP servers that skills may call."""
     channels: dict[str, AnyChannelSettings] = {}

@@ -39,6 +39,12 @@ class Source(StrEnum):
         """The precedence; 0 is the highest."""
         return list(Source).index(self)
 
+    @property
+    def distrust(self) -> int:
+        """How little its agents are trusted. 0: the operator named them, in the settings or with a
+        command."""
+        return max(0, self.rank - Source.CLI.rank)
+
 
 class AgentHealth(StrEnum):
     """The last known health of an agent."""

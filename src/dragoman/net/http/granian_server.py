@@ -15,7 +15,6 @@ import math
 import socket
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -43,6 +42,8 @@ try:
     # first would bind a socket of its own, and nobody would notice until two servers share a port.
     _ = Embedded._init_shared_socket, Embedded._spawn_asgi_worker
 except (ImportError, AttributeError) as exc:
+    from importlib.metadata import version
+
     raise ConfigError(
         f"Granian {version('granian')} is not a version that Dragoman can use ({exc}). "
         f"Install one that it can: pip install '{GRANIAN}'"

@@ -3,14 +3,17 @@
 Each such path has a mount like that of an agent. Its peer chooses one of the agents that have the
 skill and forwards the call to it, on behalf of the same caller. A task belongs to the agent that
 was chosen for it, so later calls about the task, or in its context, reach the same agent.
+
+A card can claim any skill. So a new task goes only to agents of the most trusted source that has
+the skill, even while all of them are away, or to those that the operator lists (`[skills]`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -28,11 +31,14 @@ from dragoman.net.http.mount_point import AGENTS, IN_PATHS, MountPoint, below
 from dragoman.net.http.router import Router
 from dragoman.net.service import Service
 from dragoman.security.authorization import task_in
-from dragoman.store.registry import AgentHealth
+from dragoman.store.registry import AgentHealth, Source
 
 from ..agent_mount import AgentMount, Shared
 from ..agent_names import NO_AGENT, Naming
 from .agent_index import AgentIndex, Search
+
+if TYPE_CHECKING:
+    from dragoman.observability.audit_log import AuditLog
 
 PREFIX = f"{AGENTS}/-/skills/"
 MOST_MOUNTS = 256
@@ -45,15 +51,62 @@ MOST_ASKED = 32
 
 Online = Callable[[str], bool]
 """Returns whether an agent is online, as far as is known."""
+SourceOf = Callable[[str], Source]
+"""Returns where an agent comes from."""
+
+
+class SkillAgents:
+    """The agents that have a skill, and those of them that may be asked for it."""
+
+    def __init__(
+        self,
+        skill: str,
+        mounts: Mapping[str, AgentMount],
+        index: AgentIndex,
+        source_of: SourceOf,
+        listed: tuple[str, ...] | None,
+    ) -> None:
+        """`listed` are the agents that the operator names for the skill, if any."""
+        self._skill, self._mounts, self._index = skill, mounts, index
+        self._source_of, self._listed = source_of, listed
+
+    def all(self) -> list[AgentMount]:
+        """Returns the agents that have the skill. An agent whose code defines security schemes of
+        its own authenticates callers differently, so it can be called only at its own address."""
+        found = (self._mounts.get(name) for name in self._index.find(Search(skill=self._skill)))
+        return [each for each in found if each is not None and not each.agent.auth]
+
+    def trusted(self) -> tuple[list[AgentMount], str]:
+        """Returns the agents that may be asked for a new task, and why those."""
+        found = self.all()
+        if self._listed is not None:
+            chosen = [each for each in found if each.name in self._listed]
+            return chosen, f"listed in [skills], {len(chosen)} of {len(found)} agents"
+        sources = {each.name: self._source_of(each.name) for each in found}
+        least = min((each.distrust for each in sources.values()), default=0)
+        chosen = [each for each in found if sources[each.name].distrust == least]
+        named = " or ".join(sorted({sources[each.name].value for each in chosen}))
+        return chosen, f"source {named}, {len(chosen)} of {len(found)} agents"
+
+    def distrust_of(self, mount: AgentMount) -> int:
+        """Returns how little an agent is trusted with the skill."""
+        listed = self._listed is not None and mount.name in self._listed
+        return 0 if listed else self._source_of(mount.name).distrust
 
 
 class SkillPeer:
     """Forwards the calls for a skill to one of the agents that have it."""
 
     def __init__(
-        self, skill: str, mounts: Mapping[str, AgentMount], index: AgentIndex, online: Online
+        self,
+        skill: str,
+        mounts: Mapping[str, AgentMount],
+        agents: SkillAgents,
+        online: Online,
+        audit: AuditLog | None,
     ) -> None:
-        self._skill, self._mounts, self._index, self._online = skill, mounts, index, online
+        self._skill, self._mounts, self._agents, self._online = skill, mounts, agents, online
+        self._audit = audit
         self._chosen: OrderedDict[tuple[str, str, str], str] = OrderedDict()
         """The agents that were chosen for tasks, contexts and names of tasks, by caller."""
         self._turn = 0
@@ -123,9 +176,7 @@ class SkillPeer:
         mount = self._remembered(ctx, task_id)
         if mount is not None:
             return mount
-        for count, mount in enumerate(self._candidates()):
-            if count >= MOST_ASKED:
-                break
+        for mount in self._agents.all()[:MOST_ASKED]:
             try:
                 await mount.guarded.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
             except TaskNotFound:
@@ -137,9 +188,10 @@ class SkillPeer:
         raise TaskNotFound(taskId=task_id)
 
     async def _best(self, op: ops.Operation[Any], ctx: Context) -> AgentMount:
-        """Returns the healthy agent that runs the fewest tasks, of those that the caller may ask;
-        equal agents take turns."""
-        well = [each for each in self._candidates() if self._is_well(each)]
+        """Returns the healthy agent that runs the fewest tasks, of those that may be asked for the
+        skill, and by this caller; equal agents take turns."""
+        trusted, why = self._agents.trusted()
+        well = [each for each in trusted if self._is_well(each)]
         if not well:
             raise PeerUnreachable(f"No agent with the skill {self._skill} can be reached now.")
         found = [each for each in well if await each.access.permits(op, ctx, self._skill)]
@@ -147,15 +199,13 @@ class SkillPeer:
             raise Forbidden("The policy of this server does not allow this.")
         self._turn += 1
         turned = found[self._turn % len(found) :] + found[: self._turn % len(found)]
-        return min(turned, key=_load)
+        best = min(turned, key=_load)
+        if self._audit is not None:
+            from dragoman.observability.audit_log import audited_choice
 
-    def _candidates(self) -> Iterator[AgentMount]:
-        """Yields the agents that have the skill. An agent whose code defines security schemes of
-        its own authenticates callers differently, so it can be called only at its own address."""
-        for name in list(self._index.find(Search(skill=self._skill))):
-            mount = self._mounts.get(name)
-            if mount is not None and not mount.agent.auth:
-                yield mount
+            self._audit.check()
+            self._audit.record(audited_choice(ctx, self._skill, best.name, why))
+        return best
 
     def _is_well(self, mount: AgentMount) -> bool:
         return health_of(mount.agent) is not AgentHealth.DOWN and self._online(mount.name)
@@ -173,6 +223,14 @@ class SkillPeer:
             self._chosen.popitem(last=False)
 
 
+class SkillMount(NamedTuple):
+    """The mount of a skill."""
+
+    mount: AgentMount
+    distrust: int
+    """How little the agent is trusted that describes the skill."""
+
+
 def _load(mount: AgentMount) -> int:
     return len(mount.peer.runner.runs) if isinstance(mount.peer, Engine) else 0
 
@@ -187,10 +245,11 @@ class SkillMounts:
         shared: Shared,
         base: str,
         online: Online,
+        source_of: SourceOf,
     ) -> None:
         self._mounts, self._index, self._online = mounts, index, online
-        self._shared, self._base = shared, base
-        self._made: OrderedDict[str, tuple[AgentMount, Router]] = OrderedDict()
+        self._shared, self._base, self._source_of = shared, base, source_of
+        self._made: OrderedDict[str, SkillMount] = OrderedDict()
 
     def find(self, scope: Scope) -> tuple[Router, Scope] | None:
         """Returns the router of the skill that a request is for, and the request relative to its
@@ -202,39 +261,55 @@ class SkillMounts:
         if not skill or next(self._index.find(Search(skill=skill)), None) is None:
             return None
         found = self._made.get(skill)
+        if found is None or found.distrust:
+            found = self._described(skill, found)
         if found is None:
-            mount = self._mount(skill)
-            found = self._made[skill] = mount, mount.router
-            for service in self._grpc():
-                service.add_agent(mount.name, mount.server)
-            while len(self._made) > MOST_MOUNTS:
-                _, (oldest, _) = self._made.popitem(last=False)
-                for service in self._grpc():
-                    service.remove_agent(oldest.name)
+            return None
         self._made.move_to_end(skill)
-        return found[1], below(scope, f"{PREFIX}{skill}")
+        return found.mount.router, below(scope, f"{PREFIX}{skill}")
+
+    def _described(self, skill: str, before: SkillMount | None) -> SkillMount | None:
+        """Returns the mount of a skill whose card says what the agent says that is trusted most,
+        and not what another one said before; None if no agent may be asked."""
+        listed = self._shared.settings.skills.get(skill)
+        agents = SkillAgents(skill, self._mounts, self._index, self._source_of, listed)
+        trusted, _ = agents.trusted()
+        if not trusted:
+            return None
+        found = before
+        if found is None or agents.distrust_of(trusted[0]) < found.distrust:
+            found = self._made[skill] = self._mount(skill, agents, trusted[0])
+            for service in self._grpc():
+                service.add_agent(found.mount.name, found.mount.server)
+            while len(self._made) > MOST_MOUNTS:
+                _, oldest = self._made.popitem(last=False)
+                for service in self._grpc():
+                    service.remove_agent(oldest.mount.name)
+        return found
 
     def _grpc(self) -> list[Service]:
         # The card names the mount as the tenant of its gRPC interface, like the card of an agent.
         return [each for each in self._shared.services if each.name == "grpc"]
 
-    def _mount(self, skill: str) -> AgentMount:
-        first = self._mounts[next(self._index.find(Search(skill=skill)))]
+    def _mount(self, skill: str, agents: SkillAgents, first: AgentMount) -> SkillMount:
+        """Returns the mount of a skill, which is described as this agent does."""
         shown = next(each for each in first.agent.card(()).skills if each.id == skill)
         agent = Agent(shown.name, description=shown.description, push=first.agent.push)
         agent.acts_for_callers = True  # some of the agents that are asked may need their tokens
         agent.skill(
             skill, name=shown.name, description=shown.description, tags=shown.tags, default=True
         )(_elsewhere)
-        peer = SkillPeer(skill, self._mounts, self._index, self._online)
+        peer = SkillPeer(skill, self._mounts, agents, self._online, self._shared.audit)
         point = MountPoint(self._base, quote(f"{PREFIX}{skill}", safe=IN_PATHS))
-        return AgentMount(f"{NO_AGENT}skills/{skill}", agent, peer, point, self._shared, Naming())
+        name = f"{NO_AGENT}skills/{skill}"
+        mount = AgentMount(name, agent, peer, point, self._shared, Naming())
+        return SkillMount(mount, agents.distrust_of(first))
 
     async def stop(self) -> None:
         """Ends the open streams of the mounts."""
         made, self._made = self._made, OrderedDict()
-        for mount, _ in made.values():
-            await mount.stop(0.0)
+        for each in made.values():
+            await each.mount.stop(0.0)
 
 
 async def _elsewhere(turn: object) -> Message:
