@@ -11,10 +11,11 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from dragoman import Agent, State, Task, connect
+from dragoman import Agent, Task, connect
 from dragoman.client import SharedSecret
 from dragoman.client.credentials import Fixed
 from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.errors import PeerRefused
 from dragoman.net.http.asgi import Receive, Scope, Send
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
@@ -123,11 +124,9 @@ async def test_a_refused_signature_leads_the_operator_to_agent_id(
         ) as door,
         connect(door.url) as caller,
     ):
-        task = await caller.send("hi")
-        assert isinstance(task, Task)
-        assert task.state is State.FAILED
-        assert task.status.message is not None
-        assert "agent_id" not in task.status.message.text
+        with pytest.raises(PeerRefused) as caught:
+            await caller.send("hi")
+        assert "agent_id" not in caught.value.message
         hint = "signed for 'worker': agent_id in [agents.worker] is the name that the agent has"
         await until(lambda: hint in caplog.text)
         (address,) = door.upstream("worker").pool.addresses

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Agent, State, Task, Turn, connect
+from dragoman import Agent, Message, State, Task, Turn, connect
 from dragoman.client.agent import RemoteAgent
 from dragoman.client.credentials import SharedSecret
 from dragoman.core.events import ArtifactChunk, Noted, Stamped, StateChanged
@@ -153,7 +153,7 @@ async def test_words_thoughts_and_progress_come_through(tmp_path: Path) -> None:
         )
 
 
-async def test_a_direct_reply_stays_one_for_callers_without_a_key(tmp_path: Path) -> None:
+async def test_a_direct_reply_stays_one_with_and_without_a_key(tmp_path: Path) -> None:
     import httpx2
 
     async with asyncio.timeout(120), between(tmp_path, "a2a-1.0") as (caller, door):
@@ -167,10 +167,11 @@ async def test_a_direct_reply_stays_one_for_callers_without_a_key(tmp_path: Path
         async with httpx2.AsyncClient(headers={"a2a-version": "1.0"}, timeout=60) as client:
             answer = (await client.post(door.at("worker"), json=body)).json()
         assert answer["result"]["message"]["parts"] == [{"text": "hello yourself"}]
-        # Ours has a key, so its task is opened before the agent is asked.
-        task = await caller.send("hi", skill="greet")
-        assert isinstance(task, Task)
-        assert task.text == "hello yourself"
+        # Ours has a key, under which its task is stored before the agent is asked.
+        reply = await caller.ask("hi", skill="greet")
+        assert isinstance(reply, Message)
+        assert reply.text == "hello yourself"
+        assert not (await caller.list()).tasks
 
 
 async def test_a_conversation_here_is_one_there_and_nobody_elses(tmp_path: Path) -> None:

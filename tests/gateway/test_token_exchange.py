@@ -15,6 +15,7 @@ from dragoman import Agent, Task, Turn, connect
 from dragoman.cli import main
 from dragoman.client.agent import RemoteAgent
 from dragoman.core.auth_schemes import ApiKeys, Jwt, Known, Scheme, Secret, Tokens
+from dragoman.core.errors import Forbidden, PeerRefused
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import State
 from dragoman.settings import Settings
@@ -184,12 +185,15 @@ async def test_a_token_is_exchanged_again_when_it_has_expired_or_was_refused(
         gateway({"desk": border.section(url)}, border.front()) as door,
         calling(door.url, border.subject["alice"]) as alice,
     ):
-        sent = await alice.send("x")
+        sent, refused = await alice.send("x"), list[PeerRefused]()
 
         async def asked_again() -> bool:
             nonlocal sent
             before = len(border.tokens.asked)
-            sent = await alice.send("x")
+            try:
+                sent = await alice.send("x")
+            except PeerRefused as exc:
+                refused.append(exc)
             return len(border.tokens.asked) > before
 
         await until(asked_again)
@@ -198,8 +202,7 @@ async def test_a_token_is_exchanged_again_when_it_has_expired_or_was_refused(
         border.tokens.life = 3600
         border.tokens.tokens[border.subject["alice"]] = "a-token-that-desk-does-not-know"
         await until(asked_again)
-        assert isinstance(sent, Task)
-        assert sent.state is State.FAILED
+        assert refused
         border.tokens.tokens[border.subject["alice"]] = FOR_ALICE
         done = await alice.send("x")
         assert isinstance(done, Task)
@@ -215,13 +218,12 @@ async def test_callers_that_cannot_be_acted_for_are_refused_and_nothing_of_ours_
         connect(door.url, auth={"x-api-key": "a-key-of-dave-0123456789"}) as dave,
         calling(door.url, border.subject["carol"]) as carol,
     ):
-        for caller, reason in ((dave, "caller_token_missing"), (carol, "caller_refused")):
-            failed = await caller.send("x")
-            assert isinstance(failed, Task)
-            assert failed.state is State.FAILED
-            assert reason_of(failed) == reason
+        missing, refused = "show a token of an issuer", "cannot be called for this caller"
+        for caller, words in ((dave, missing), (carol, refused)):
+            with pytest.raises(Forbidden, match=words) as caught:
+                await caller.send("x")
             for secret in (border.subject["carol"], SECRET, FOR_ALICE):
-                assert secret not in repr(failed)
+                assert secret not in repr((caught.value, caught.value.public))
 
 
 @pytest.mark.slow  # takes several seconds
@@ -270,10 +272,8 @@ async def test_a_client_that_the_server_does_not_know_is_our_mistake(
         gateway({"desk": border.section(url)}, border.front()) as door,
         calling(door.url, border.subject["alice"]) as alice,
     ):
-        failed = await alice.send("x")
-        assert isinstance(failed, Task)
-        assert failed.state is State.FAILED
-        assert "desk cannot be called for its callers" in str(failed.status.message)
+        with pytest.raises(PeerRefused, match="desk cannot be called for its callers"):
+            await alice.send("x")
 
 
 HEAD = '[agents.a]\nurl = "https://a.example"\n[agents.a.auth.exchange]\n'

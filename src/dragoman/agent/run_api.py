@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -76,7 +77,13 @@ class RunApi(Protocol):
 
     async def begin(self) -> None: ...
 
+    async def begin_unseen(self) -> None: ...
+
     async def record(self, key: str, value: bytes) -> None: ...
+
+    async def record_unseen(self, key: str, value: bytes) -> None: ...
+
+    def show_after(self, seconds: float) -> asyncio.TimerHandle: ...
 
     def note(self, key: str, value: bytes, *, soon: bool = True) -> None: ...
 

@@ -322,7 +322,7 @@ class Engine:
     async def count_unfinished(self, ctx: Context) -> int:
         """Returns the number of this caller's tasks that run or wait, in any process."""
         scope = self._scope_of(ctx)
-        kept = sum(run.log.committed > 0 for run in self._runs_of(scope))
+        kept = sum(run.log.committed > 0 and not run.writer.unseen for run in self._runs_of(scope))
         elsewhere = await self.store.count_unfinished(scope) - kept
         # The runs here are counted after the query, because those that were created during it are
         # not yet in the store.

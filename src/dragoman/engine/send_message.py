@@ -219,7 +219,8 @@ class MessageSender:
         rests, now = run.when_resting(), run.shared.loop.time
         until = now() + runner.settings.max_wait
         # A bell may ring for any change of any process, so the condition is checked again.
-        while run.writer.unopened and not rests.done() and now() < until:
+        writer = run.writer
+        while (writer.unopened or writer.unseen) and not rests.done() and now() < until:
             opened = runner.bell.listen(run.task_id)
             try:
                 await first_of(rests, opened, seconds=until - now())

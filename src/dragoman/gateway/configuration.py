@@ -88,6 +88,7 @@ def upstream_of(
         repeat=agent.repeat,
         timeout=agent.timeout,
         patience=agent.patience,
+        reply_within=agent.reply_within,
         refresh=agent.refresh,
         files=agent.files,
         result_files=agent.result_files,

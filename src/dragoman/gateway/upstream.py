@@ -73,7 +73,7 @@ class RemoteUpstream(Upstream):
 
     def __init__(self, agent: UpstreamAgent, turn: Turn) -> None:
         self._agent, self._turn = agent, turn
-        self.name = agent.name
+        self.name, self.reply_within = agent.name, agent.reply_within
         self._asked = agent
         """The agent that is asked: ours, or one of its fallbacks."""
         self._run = run = run_of(turn)

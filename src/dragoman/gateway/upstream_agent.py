@@ -65,6 +65,7 @@ class UpstreamAgent(Agent, HasHealth):
         repeat: bool = False,
         timeout: float = 3600.0,
         patience: float = 120.0,
+        reply_within: float = 2.0,
         refresh: float = 60.0,
         files: FileForm = "auto",
         result_files: FileForm = "auto",
@@ -79,6 +80,7 @@ class UpstreamAgent(Agent, HasHealth):
         self.exchange = exchange
         self.acts_for_callers = exchange is not None
         self.repeat, self.patience, self.refresh = repeat, patience, refresh
+        self.reply_within = reply_within
         self.files, self.result_files, self.inline_size = files, result_files, inline_size
         self.door: FileDoor | None = None
         """Where files are offered for download, while the agent is served."""

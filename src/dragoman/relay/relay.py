@@ -10,9 +10,13 @@ that does not keep tasks is lost together with its connection.
 A message that may have arrived is sent again only to an agent that recognises it by its idempotency
 key, or that may get it twice (`Upstream.may_repeat`). For all others the journal says that it is
 about to be sent, before it is sent: a run that finds this and no remote task cannot know what came
-of it, and says so (`unknown_outcome`). As long as our own task is not opened, an error of the
-remote agent is the answer to our caller; that is why the task is opened only when the remote agent
-has answered, if the caller has no key by which a repetition would have to find it.
+of it, and says so (`unknown_outcome`).
+
+What the remote agent answers first decides what our caller gets: a direct reply, an error, or a
+task. Until then nobody sees our task. Where a crash must not lose the send (it is recorded, or the
+caller has a key by which a repetition has to find it), the task is in the store all the same, but
+hidden. It becomes visible with the first event, if the answer takes too long
+(`Upstream.reply_within`), and in the run after a crash.
 """
 
 from __future__ import annotations
@@ -62,6 +66,8 @@ class Relay(EventMirror):
 
     async def run(self) -> None:
         """Follows the remote task to its end, and ends the local task in the same way."""
+        run = self._access.run
+        timer = run.show_after(self._upstream.reply_within) if run.unopened else None
         try:
             self._ctx = self._upstream.context(self._access)
             while not self._over:
@@ -73,6 +79,9 @@ class Relay(EventMirror):
             raise
         except DragomanError as exc:
             raise self._failure(exc) from exc
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _failure(self, exc: DragomanError) -> DragomanError:
         """Returns the error for our caller: that of the call as long as there is no task, and
@@ -80,7 +89,8 @@ class Relay(EventMirror):
         exc = self._upstream.told(exc)
         unreachable = isinstance(exc, PeerUnreachable) and exc.sent
         unknown = unreachable and not self._unsent and not self._remote.id
-        if self._access.run.unopened and not self._remote.id:
+        kept = unknown and self._remote.announced
+        if self._access.run.unopened and not self._remote.id and not kept:
             # A caller may repeat a call that failed because the agent cannot be reached, so a call
             # that may have been executed must not fail with that error.
             return CallRefused(AgentTimedOut(_unknown(self._upstream.name)) if unknown else exc)
@@ -108,7 +118,7 @@ class Relay(EventMirror):
                 if not remote.id:
                     if self._moves(exc):
                         return
-                    if not self._sends_again(peer):
+                    if not await self._sends_again(peer):
                         raise
                 lost = True
                 name = self._upstream.name
@@ -154,7 +164,8 @@ class Relay(EventMirror):
         run = self._access.run
         if self._upstream.may_repeat(peer):
             if run.keyed:
-                await (self._remote.announce if self._upstream.keeps_address() else run.begin)()
+                keeps_address = self._upstream.keeps_address()
+                await (self._remote.announce if keeps_address else run.begin_unseen)()
             return
         if self._remote.announced and not self._unsent:
             raise Failed(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
@@ -169,11 +180,14 @@ class Relay(EventMirror):
         stays = self._remote.in_doubt and self._upstream.keeps_address()
         return not sent and not stays and self._upstream.has_another()
 
-    def _sends_again(self, peer: Peer) -> bool:
+    async def _sends_again(self, peer: Peer) -> bool:
         """Returns whether the message is sent again when the agent is back. A caller without a task
-        is told at once that the agent is away."""
-        again = self._unsent or self._upstream.may_repeat(peer)
-        return again and not self._access.run.unopened
+        is told at once that the agent is away, unless it has a key and the message may have
+        arrived: what it repeats must not be another message to the agent."""
+        run, again = self._access.run, self._unsent or self._upstream.may_repeat(peer)
+        if again and run.keyed and not self._unsent:
+            await run.begin()
+        return again and not run.unopened
 
     def _begin(self, peer: Peer, task_id: str) -> Awaitable[Begun]:
         """Sends the message, or goes on with the task that it has opened."""

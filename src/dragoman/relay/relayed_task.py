@@ -43,11 +43,12 @@ class RelayedTask(RemoteTask):
         return self.announced[-1] if self.announced else ""
 
     async def announce(self) -> None:
-        """Records that the message is about to be sent to the address."""
+        """Records that the message is about to be sent to the address. The first answer decides
+        whether our task becomes visible."""
         if self.announced[-1:] != [self.address]:
             key = self._sending_key()
             self.announced.append(self.address)
-            await self._run.record(key, msgspec.json.encode(self.address))
+            await self._run.record_unseen(key, msgspec.json.encode(self.address))
 
     def _sending_key(self) -> str:
         number = len(self.announced)

@@ -36,6 +36,9 @@ class Upstream(ABC):
     """The name of the agent for our caller."""
     approval_expires: float | None = None
     """Seconds after which an unanswered approval counts as a denial."""
+    reply_within = 2.0
+    """Seconds after which our task becomes visible although the agent has not answered. A direct
+    reply, or an error, that comes later ends the task."""
     replies = False
     """Whether a direct reply of the agent, and the message with which it completes a task, become a
     direct reply and a final message of ours. If not, they become an artifact of our task, unless it

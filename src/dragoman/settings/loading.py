@@ -176,7 +176,7 @@ def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> Non
     remote = [key for key in value if key not in LOCAL]
     if agent.file and remote:
         raise agent.error(name, remote[0], "only an agent with a url has this; delete it")
-    for key in ("timeout", "patience", "refresh"):
+    for key in ("timeout", "patience", "reply_within", "refresh"):
         if getattr(agent, key) <= 0:
             raise agent.error(name, key, "it must be more than 0")
     value["places"] = places

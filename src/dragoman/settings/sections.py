@@ -266,6 +266,9 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether a message may be sent to it again although the first may have arrived."""
     patience: float = 120.0
     """The seconds for which a task waits for it while it cannot be reached."""
+    reply_within: float = 2.0
+    """The seconds after which a caller gets a task although it has not answered. Until then a
+    direct reply stays one, and an error too."""
     refresh: float = 60.0
     """The seconds after which its card is read again."""
     host: str = ""

@@ -209,6 +209,10 @@ class Store(Protocol):
     async def release(self, claim: Claim, *, runnable: bool) -> None:
         """Gives a task back; the attempt does not count. Without the claim nothing happens."""
 
+    async def discard(self, claim: Claim) -> None:
+        """Drops a task with everything that belongs to it, its idempotency key too, because its
+        caller was answered without it. Without the claim nothing happens."""
+
     # Tasks: the caller's side.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:

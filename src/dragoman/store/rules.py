@@ -70,6 +70,8 @@ def append(row: Row, write: Write) -> Row:
     grown = replace(
         row, state=write.state, last_seq=last, status_at=write.status_at, heard=write.heard
     )
+    if write.shown:
+        grown = replace(grown, hidden=False)
     if not (over or write.fresh or write.question or row.question or row.expires_at):
         return grown
     return replace(

@@ -78,6 +78,8 @@ class Write(Struct, frozen=True, gc=False, kw_only=True):
     """The whole task, if this ends it. The task is then frozen and its claim given up."""
     fresh: bool = False
     """Whether the run has received an answer, so that the attempts are counted from 1 again."""
+    shown: bool = False
+    """Whether a task that was hidden until now is one like any other from now on."""
 
 
 class Unheard(Exception):

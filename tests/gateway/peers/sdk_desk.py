@@ -6,6 +6,7 @@ the SDK makes of a message is what its users meet. With `plain` it has no stream
 
 import asyncio
 import sys
+from collections import defaultdict
 
 import grpc
 import httpx
@@ -52,12 +53,14 @@ BINDINGS = {
     "HTTP+JSON": f"http://127.0.0.1:{REST}",
     "GRPC": f"127.0.0.1:{GRPC}",
 }
+gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 executed: list[str] = []
 """What was said to it, once for each time that it was executed."""
 
 
 class Desk(AgentExecutor):
-    """`reply`, `late S`, `refuse`, `trip`, `tell`, `slow` and `executed`; all else is echoed."""
+    """`reply`, `late NAME` until `go NAME`, `refuse`, `trip`, `tell`, `slow` and `executed`; all
+    else is echoed."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         text = context.get_user_input()
@@ -70,8 +73,12 @@ class Desk(AgentExecutor):
                     await self.reply(context, event_queue, f"You said {rest}")
                     return
                 case "late":
-                    await asyncio.sleep(float(rest))  # its work
+                    await gates[rest].wait()
                     await self.reply(context, event_queue, "Better late")
+                    return
+                case "go":
+                    gates[rest].set()
+                    await self.reply(context, event_queue, "Gone")
                     return
                 case "refuse":
                     raise ContentTypeNotSupportedError(message="I read no such thing")
@@ -98,7 +105,7 @@ class Desk(AgentExecutor):
             )
             return
         if command == "slow":
-            await asyncio.sleep(600)  # until it is canceled
+            await asyncio.Event().wait()  # until it is canceled
         elif command == "tell" or opening == "tell-answers":
             told = MessageToDict(context.message)
             told["header"] = context.call_context.state.get("headers", {}).get("idempotency-key")

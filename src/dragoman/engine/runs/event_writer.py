@@ -76,8 +76,14 @@ class EventWriter:
     final_task: Task | None
     """The complete task, once an event has ended it."""
     unopened: bool
-    """Whether the task is not in the store yet, because a skill that may reply directly has done
-    nothing else so far."""
+    """Whether nobody can see the task yet, because a skill that may reply directly has done nothing
+    else so far. It may be in the store all the same, hidden (`commit_unseen`)."""
+    unseen: bool
+    """Whether the task is hidden in the store, or is by the next write."""
+    _keeps_unseen: bool
+    """Whether the next write leaves the task hidden."""
+    _shows: bool
+    """Whether the next write makes the task visible, even if it writes nothing else."""
     question: OpenQuestion
     """The open question of the task."""
     heard: int
@@ -114,7 +120,8 @@ class EventWriter:
         self.fold = Fold(row.task_id, row.context_id)
         self._owner: Owner | None = owner
         self._queue: list[Stamped] = []
-        self.closed = self.unopened = self.has_webhooks = False
+        self.closed = self.unopened = self.unseen = self.has_webhooks = False
+        self._keeps_unseen = self._shows = False
         self._recovering = self._scheduled = False
         self.error = self.final_task = self.idempotency = self.hook = self._in_flight = None
         self._claim, self.question = None, NO_QUESTION
@@ -135,6 +142,7 @@ class EventWriter:
         self.fold = Fold.of(task, row.last_seq)
         self.size = task_weight(task)
         self.heard = row.heard
+        self.unopened = self.unseen = row.hidden  # the next write shows it
         if row.question:
             self.question = OpenQuestion(row.question, row.asking, row.expires_at)
 
@@ -200,8 +208,11 @@ class EventWriter:
         self._scheduled = False
         if self._in_flight is not None or self._recovering or self.closed:
             return
-        if not self._queue and not self.records:
+        if not self._queue and not self.records and not self._shows:
             return
+        shown = False
+        if self.unopened and not self._keeps_unseen:
+            shown, self.unopened, self.unseen = self.unseen, False, False
         fold = self.fold
         status = fold.status
         ended: Task | None = None
@@ -228,13 +239,12 @@ class EventWriter:
             forget=self.forget,
             ended=ended,
             fresh=self.reset_attempts,
+            shown=shown,
         )
         self._depart(write)
         self.shared.store.append(write, self._landed)
 
     def _create(self, entries: tuple[Stamped, ...], ended: Task | None) -> None:
-        if self.unopened:
-            self.unopened = False
         row, question, status = self.row, self.question, self.fold.status
         row = replace(
             row,
@@ -244,6 +254,7 @@ class EventWriter:
             question=question.key,
             asking=question.kind,
             expires_at=question.expires_at,
+            hidden=self.unseen,
             worker=row.worker if ended is None else "",
             token=row.token if ended is None else "",
         )
@@ -263,6 +274,7 @@ class EventWriter:
         self._queue = []
         self._weight = 0
         self.records = ()
+        self._shows = self._keeps_unseen = False
         if type(write) is Write:
             self.forget, self.reset_attempts = (), False
         if self._queue_waiters:
@@ -292,7 +304,7 @@ class EventWriter:
             if self._flight_waiters:
                 waiters, self._flight_waiters = self._flight_waiters, ()
                 wake(waiters)
-            if self._queue or self.records:
+            if self._queue or self.records or self._shows:
                 self.flush()
             else:
                 owner.on_committed()
@@ -363,11 +375,13 @@ class EventWriter:
             await asyncio.sleep(0)
 
     async def committed(self) -> None:
-        """Returns when all events stamped so far are committed, or the run was closed; raises if
-        the task was lost."""
+        """Returns when all events stamped so far are committed and the task is visible, or the run
+        was closed; raises if the task was lost."""
+        if self.unopened and not self._keeps_unseen:
+            self._shows = True
         if self.closed:
             pass
-        elif self._queue or self.records or self._recovering:
+        elif self._queue or self.records or self._shows or self._recovering:
             waiter = self.shared.loop.create_future()
             self._queue_waiters += (waiter,)
             self.schedule()
@@ -378,6 +392,20 @@ class EventWriter:
             await waiter
         if self.error is not None:
             raise self.error
+
+    async def commit_unseen(self) -> None:
+        """Commits like `committed`, but hides a task from everyone that nobody can see yet: its
+        caller may still be answered without it. A task with a webhook is shown, because the
+        receiver is told of it."""
+        if self.unopened and self.hook is None:
+            self.unseen = self._keeps_unseen = True
+        await self.committed()
+
+    def show(self) -> None:
+        """Makes a task visible that nobody can see yet."""
+        if self.unopened:
+            self._shows, self._keeps_unseen = True, False
+            self.flush()
 
     def close(self, error: Exception | None) -> None:
         """Ends writing, and wakes everyone that waits for a commit."""

@@ -152,7 +152,7 @@ class Run:
 
     @property
     def unopened(self) -> bool:
-        """Whether the task does not exist yet, so that the call itself can be refused."""
+        """Whether nobody can see the task yet, so that the call itself can be refused."""
         return self.writer.unopened
 
     @property
@@ -196,6 +196,21 @@ class Run:
         """Creates the task if it does not exist yet, because the next call has external effects."""
         if self.writer.unopened:
             await self.writer.committed()
+
+    async def begin_unseen(self) -> None:
+        """Stores the task like `begin`, but hides it: the next call has external effects, and its
+        answer decides whether the caller gets a task."""
+        if self.writer.unopened:
+            await self.writer.commit_unseen()
+
+    async def record_unseen(self, key: str, value: bytes) -> None:
+        """Records the result of a call like `record`, but hides a task that nobody can see yet."""
+        self.journal.add(key, value)
+        await self.writer.commit_unseen()
+
+    def show_after(self, seconds: float) -> asyncio.TimerHandle:
+        """Has the task shown after this time, unless it is visible or over by then."""
+        return self.shared.loop.call_later(seconds, self.writer.show)
 
     async def record(self, key: str, value: bytes) -> None:
         """Records the result of a call; returns when it is committed."""
@@ -253,11 +268,11 @@ class Run:
             await self.complete(message)
             return
         self._reply = replace(message, task_id="")
-        if writer.idempotency is None:
+        if writer.idempotency is None and not writer.unseen:
             self.close(None)
             return
         # Stored for a repeated send, as a finished task that no list shows.
-        writer.row, writer.hook = replace(writer.row, hidden=True), None
+        writer.unopened, writer.unseen, writer.hook = False, True, None
         self.finish(State.COMPLETED, message)
         await writer.committed()
 
@@ -350,12 +365,16 @@ class Run:
         """Fails the task with a text for people and a machine-readable reason."""
         self.finish(State.FAILED, self.writer.closing_message(text), reason=reason, **about)
 
-    def refuse(self, error: DragomanError) -> None:
-        """Answers the caller with an error instead of a task. A task that exists fails with it."""
-        if self.writer.unopened:
-            self.close(error)
-        else:
+    async def refuse(self, error: DragomanError) -> None:
+        """Answers the caller with an error instead of a task. A task that others can see fails with
+        it; a hidden one is dropped with its key, so that the caller may try again."""
+        if not self.writer.unopened:
             self.fail(error.message, error.reason)
+            return
+        if self.writer.unseen:
+            await self.shared.store.discard(self.writer.claim)
+            self.log.committed = 0
+        self.close(error)
 
     def end_as_too_large(self) -> None:
         """Fails the task because it exceeds `max_task_size`: it is in memory while it runs."""

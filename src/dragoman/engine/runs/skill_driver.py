@@ -59,7 +59,7 @@ async def perform(
     except Rejected as exc:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
     except CallRefused as exc:
-        run.refuse(exc.error)
+        await run.refuse(exc.error)
     except Canceled as exc:
         run.finish(State.CANCELED, run.writer.closing_message(exc.message), reason=exc.reason)
     except Failed as exc:

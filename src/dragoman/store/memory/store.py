@@ -241,6 +241,11 @@ class MemoryStore(OutboxCalls):
             row = rules.release(live.row, self._clock(), runnable=runnable)
             self._put(live, row, f"given back by {claim.worker}")
 
+    async def discard(self, claim: Claim) -> None:
+        live = self._live.get(claim.task_id)
+        if live is not None and rules.holds(live.row, claim):
+            await self.erase([claim.task_id])
+
     # Tasks: the caller's side.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:

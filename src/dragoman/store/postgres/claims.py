@@ -15,6 +15,7 @@ from .. import rules
 from ..codec import pack
 from ..task_row import Claim, Row, Scope
 from ..writes import Existing, Input
+from . import retention
 from . import statements as sql
 from .pool import Database, drop_marks
 
@@ -124,6 +125,13 @@ async def release(db: Database, claim: Claim, now: int, *, runnable: bool) -> No
     row = await _locked(db, claim.task_id)
     if row is not None and rules.holds(row, claim):
         await sql.put(db, [rules.release(row, now, runnable=runnable)])
+
+
+async def discard(db: Database, claim: Claim) -> None:
+    """Drops a task, if the claim is in force."""
+    row = await _locked(db, claim.task_id)
+    if row is not None and rules.holds(row, claim):
+        await retention.erase(db, [claim.task_id])
 
 
 async def add_input(

@@ -182,6 +182,9 @@ class PostgresStore(OutboxCalls):
     async def release(self, claim: Claim, *, runnable: bool) -> None:
         await self._write(lambda db: claims.release(db, claim, self._time(), runnable=runnable))
 
+    async def discard(self, claim: Claim) -> None:
+        await self._write(lambda db: claims.discard(db, claim))
+
     # Tasks: the caller's side.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:

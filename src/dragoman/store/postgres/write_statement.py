@@ -92,6 +92,7 @@ _CHANGE: tuple[Column, ...] = (
     ("asking", "text"),
     ("expires_at", "bigint"),
     ("fresh", "boolean"),
+    ("shown", "boolean"),
     ("ended", "smallint"),
     ("frozen", "bytea"),
 )
@@ -132,7 +133,7 @@ UPDATE dragoman.task t SET last_seq = w.last_seq, state = w.state, status_at = w
   heard = w.heard, question = w.question, asking = w.asking, ended = w.ended, frozen = w.frozen,
   expires_at = CASE WHEN w.ended = 0 AND (w.fresh OR w.question <> '' OR t.question <> ''
     OR t.expires_at > 0) THEN w.expires_at ELSE 0 END,
-  attempt = CASE WHEN w.fresh THEN 1 ELSE t.attempt END,
+  attempt = CASE WHEN w.fresh THEN 1 ELSE t.attempt END, hidden = t.hidden AND NOT w.shown,
   worker = CASE WHEN w.ended > 0 THEN '' ELSE t.worker END,
   token = CASE WHEN w.ended > 0 THEN '' ELSE t.token END
 FROM write w
@@ -223,6 +224,7 @@ class WriteStatement:
                 asking,
                 last.expires_at,
                 any(write.fresh for write in more.writes),
+                any(write.shown for write in more.writes),
                 int(over),
                 more.frozen,
             )

@@ -121,7 +121,7 @@ class WriteBatch:
         before = self._rows.get(task_id)
         if before is None:
             self._outbox.look(task_id)
-        elif row.state is not before.state:
+        elif row.state is not before.state or row.hidden is not before.hidden:
             self._count(before, -1)
             self._count(row, 1)
         self._rows[task_id] = row

@@ -65,6 +65,14 @@ def find_in_all_scopes(db: sqlite3.Connection, which: AdminFilter, limit: int) -
 
 
 def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, int, str, str, str, str]]:
+    """Deletes tasks without a trace. Returns what `delete` does."""
+    with without_trace(db):
+        return delete(db, task_ids)
+
+
+def delete(
+    db: sqlite3.Connection, task_ids: list[str]
+) -> list[tuple[str, int, str, str, str, str]]:
     """Deletes tasks and everything that belongs to them. Returns those that existed, as `Gone` in
     `batch.py` describes them."""
     found = [
@@ -72,9 +80,8 @@ def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, int, s
         for task_id in task_ids
         if (row := db.execute(_STATE, (task_id,)).fetchone()) is not None
     ]
-    with without_trace(db):
-        for statement in sql.DELETE_TASK:
-            db.executemany(statement, [(task_id,) for task_id, *_ in found])
+    for statement in sql.DELETE_TASK:
+        db.executemany(statement, [(task_id,) for task_id, *_ in found])
     return found
 
 

@@ -23,8 +23,8 @@ _PLAIN = tuple(name for name in _COLUMNS if name not in ("state", "asking", *_FL
 _CHANGING = tuple(name for name in _PLAIN if name not in (*_FIXED, "priority"))
 
 # The names of the columns are our own; every value from outside is bound.
-_STATUS = ("state", "asking", "runnable", "cancel", "ended")
-_INSERTED = (*_PLAIN, *_STATUS, "hidden", "key", "digest", "log", "last_piece")
+_STATUS = ("state", "asking", "runnable", "cancel", "hidden", "ended")
+_INSERTED = (*_PLAIN, *_STATUS, "key", "digest", "log", "last_piece")
 INSERT = (
     f"INSERT INTO task ({', '.join(_INSERTED)}) "  # noqa: S608
     f"VALUES ({', '.join('?' * len(_INSERTED))})"
@@ -218,8 +218,7 @@ def insert_values(
 ) -> tuple[Any, ...]:
     """Returns the arguments of `INSERT`."""
     name, digest = (None, None) if key is None else (key.key, key.digest)
-    hidden = 1 if row.hidden else 0
-    return (*_plain_of(row), *_status_of(row), hidden, name, digest, log, last_piece)
+    return (*_plain_of(row), *_status_of(row), name, digest, log, last_piece)
 
 
 def update_values(row: Row, last_piece: int | None) -> tuple[Any, ...]:
@@ -231,7 +230,7 @@ _plain_of = attrgetter(*_PLAIN)
 _changing_of = attrgetter(*_CHANGING)
 
 
-def _status_of(row: Row) -> tuple[str, str, int, int, int]:
+def _status_of(row: Row) -> tuple[str, str, int, int, int, int]:
     """Returns the values of `_STATUS` as plain str and int. sqlite3 looks for an adapter for every
     value of a subclass, and bool is one, which costs more than the rest of the row."""
     state, asking = row.state, row.asking
@@ -240,5 +239,6 @@ def _status_of(row: Row) -> tuple[str, str, int, int, int]:
         "" if asking is None else asking._value_,
         1 if row.runnable else 0,
         1 if row.cancel else 0,
+        1 if row.hidden else 0,
         1 if state in FINAL else 0,
     )

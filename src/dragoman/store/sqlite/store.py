@@ -180,6 +180,9 @@ class SqliteStore(OutboxCalls):
     async def release(self, claim: Claim, *, runnable: bool) -> None:
         await self._writes.ask(SqliteWriter.release, (claim, runnable))
 
+    async def discard(self, claim: Claim) -> None:
+        await self._writes.ask(SqliteWriter.discard, claim)
+
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         return await self._writes.ask(SqliteWriter.add_input, (scope, task_id, said, question))
 

@@ -233,6 +233,12 @@ class SqliteWriter:
         if row is not None and rules.holds(row, claim):
             self._batch.put(rules.release(row, self._clock(), runnable=runnable))
 
+    def discard(self, claim: Claim) -> None:
+        row = self._batch.row(claim.task_id)
+        if row is not None and rules.holds(row, claim):
+            self._batch.flush()
+            self._batch.remove(erase.delete(self._db, [claim.task_id]))
+
     def add_input(self, argument: tuple[Scope, str, Input, str | None]) -> Row:
         scope, task_id, said, question = argument
         key = said.key

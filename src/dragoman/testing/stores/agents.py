@@ -9,15 +9,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.core.errors import TaskNotFound
+from dragoman.core.errors import Fenced, TaskNotFound
 from dragoman.core.events import StateChanged
 from dragoman.core.model import Hook, State
-from dragoman.store.interface import AdminFilter, Existing, Filter, Idempotency, Input, Row
+from dragoman.store.interface import (
+    AdminFilter,
+    Existing,
+    Filter,
+    Idempotency,
+    Input,
+    Record,
+    Row,
+)
 
 from .base import StoreTests
 from .fixture import AGENT, ALICE, ALICE_WITH_ANOTHER, ANOTHER, BOB, StoreFixture, said
 
-WORKING = StateChanged(state=State.WORKING)
+WORKING, COMPLETED = StateChanged(state=State.WORKING), StateChanged(state=State.COMPLETED)
 BOTH = (ALICE, ALICE_WITH_ANOTHER)
 DAY = 86_400_000
 
@@ -289,6 +297,52 @@ class AgentTests(StoreTests):
             if self.durable:
                 await fixture.reopen()
                 await check()
+
+    async def test_a_hidden_task_that_is_shown_is_one_like_any_other(self, tmp_path: Path) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            await self._hide(fixture, "goes-on", end=None)
+            await self._hide(fixture, "ends", end=None)
+            for name, *events in (("goes-on",), ("ends", COMPLETED)):
+                row = await fixture.store.row(ALICE, name)
+                # A record alone leaves it hidden.
+                record = Record(key=name, value=b"1", seq=2)
+                await fixture.append(fixture.write(row.claim, records=(record,)))
+                assert (await fixture.store.row(ALICE, name)).hidden
+                await fixture.append(replace(fixture.write(row.claim, *events), shown=True))
+
+            async def check() -> None:
+                listing = await fixture.store.find(ALICE, Filter(), 9)
+                assert {task.id for task in listing.tasks} == {"goes-on", "ends"}
+                assert listing.total == 2
+                assert not (await fixture.store.row(ALICE, "goes-on")).hidden
+                assert await fixture.store.count_unfinished(ALICE) == 1
+                counted = {"completed": 1, "working": 1, "runnable": 0}
+                assert await fixture.store.count_by_state(AGENT) == counted
+
+            await check()
+            if self.durable:
+                await fixture.reopen()
+                await check()
+
+    async def test_a_task_that_is_discarded_leaves_nothing(self, tmp_path: Path) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            await self._hide(fixture, "hidden", end=None)
+            await fixture.open_task("shown")
+            for name in ("hidden", "shown"):
+                row = await fixture.store.row(ALICE, name)
+                await fixture.store.discard(replace(row.claim, epoch=7))
+                assert (await fixture.store.row(ALICE, name)).claim == row.claim
+                await fixture.store.discard(row.claim)
+                with pytest.raises(TaskNotFound):
+                    await fixture.store.row(ALICE, name)
+                with pytest.raises(Fenced):
+                    await fixture.append(fixture.write(row.claim, WORKING))
+            if self.durable:
+                await fixture.reopen()
+            assert await fixture.store.find_key(ALICE, "hidden") is None
+            counted = await fixture.store.count_by_state(AGENT)
+            assert not any(counted.values())
+            await self._hide(fixture, "hidden", end=None)  # the id and the key are free again
 
     async def test_a_hidden_task_lives_and_goes_like_any_other(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
