@@ -122,7 +122,8 @@ async def test_the_terminal_shows_an_answer_that_is_no_artifact(
         )
         talked, _ = await chat.communicate(b"hi\n")
     assert (sent.stdout, sent.returncode) == (f"{ANSWER}\n", 0), sent.stderr
-    assert (grown.stdout, grown.returncode) == (f"{ANSWER}\n", 0), grown.stderr
+    before = "Let me see\n" if answer is IN_HISTORY and not streaming else ""
+    assert (grown.stdout, grown.returncode) == (f"{before}{ANSWER}\n", 0), grown.stderr
     assert talked.decode() == f"{ANSWER}\n"
 
 
@@ -175,6 +176,41 @@ async def test_the_terminal_shows_messages_inside_a_stream_and_warns(tmp_path: P
         done = await asyncio.to_thread(dragoman, "send", agent.url, "hi", cwd=tmp_path)
     assert (done.stdout, done.returncode) == (f"{ANSWER}\n", 0), done.stderr
     assert "message" in done.stderr
+
+
+@pytest.mark.parametrize("ending", ["status", "artifact", "message"])
+async def test_a_growing_result_has_every_message_inside_the_task(
+    ending: str, tmp_path: Path
+) -> None:
+    last = {
+        "status": [status("completed", message(ANSWER))],
+        "artifact": [
+            {
+                "kind": "artifact-update",
+                "taskId": "t1",
+                "contextId": "c1",
+                "artifact": {"artifactId": "x", "parts": [{"kind": "text", "text": ANSWER}]},
+            },
+            status("completed", message("Bye", "a9")),
+        ],
+        "message": [message(ANSWER)],
+    }[ending]
+    events = (
+        task("submitted", history=[ASKED]),
+        status("working", message("Let me see", "a2")),
+        message("Hm, ", "a3"),
+        message("Norway", "a3"),
+        status("working", message("It is Oslo", "a4")),
+        *last,
+    )
+    async with stranger(IN_STATUS, *events) as agent:
+        grown = await asyncio.to_thread(dragoman, "send", agent.url, "x", "--stream", cwd=tmp_path)
+        plain = await asyncio.to_thread(dragoman, "send", agent.url, "x", cwd=tmp_path)
+    said = ["Let me see", "Hm, Norway", "It is Oslo", ANSWER]
+    if ending == "artifact":
+        said.append("Bye")
+    assert (grown.stdout.splitlines(), grown.returncode) == (said, 0), grown.stderr
+    assert (plain.stdout, plain.returncode) == (f"{ANSWER}\n", 0), plain.stderr
 
 
 async def test_a_message_that_ends_the_stream_of_a_task_is_the_reply() -> None:

@@ -9,7 +9,19 @@ import msgspec
 
 from dragoman.client.auth.origins import printable
 from dragoman.client.files import files_in
-from dragoman.core.model import AnyPart, Artifact, Blob, Data, Link, Message, State, Task, Text
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import (
+    AnyPart,
+    Artifact,
+    Blob,
+    Data,
+    Link,
+    Message,
+    Role,
+    State,
+    Task,
+    Text,
+)
 
 # Escape sequences could overwrite the output, and bidirectional overrides could reverse it.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -68,17 +80,28 @@ def result_words(found: Task | Message) -> str:
     if isinstance(found, Message):
         return message_words(found)
     made = [artifact_words(each) for each in found.artifacts]
-    return "\n".join(filter(None, (*made, answer_words(found))))
-
-
-def answer_words(task: Task) -> str:
-    """Returns the answer of an agent that answers in a message."""
-    return message_words(task.answer) if task.answer is not None else ""
+    said = message_words(found.answer) if found.answer is not None else ""
+    return "\n".join(filter(None, (*made, said)))
 
 
 def message_words(message: Message) -> str:
     """Returns a message as text."""
     return "\n".join(map(part_words, message.parts))
+
+
+def messages_inside(task: Task) -> list[Message]:
+    """Returns what the agent has said in a task since its caller spoke. The message of a question
+    or of a failure is not among them, since it is shown as such."""
+    said: list[Message] = []
+    for message in task.history:
+        if message.role is Role.USER:
+            said.clear()
+        else:
+            said.append(message)
+    last = task.status.message
+    if last is not None and task.state not in WAITING | FINAL - {State.COMPLETED}:
+        said.append(last)
+    return [message for message in said if message.parts]
 
 
 def has_files(found: Task | Message) -> bool:

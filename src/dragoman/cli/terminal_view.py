@@ -8,6 +8,7 @@ has ended or waits.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -50,7 +51,7 @@ class OnTerminal:
         self._partial = ""
         self._artifact = ""
         self._shown: set[str] = set()
-        self._said = ""
+        self._said: set[tuple[str, str]] = set()
 
     def begin(self) -> None:
         """Shows a line of state."""
@@ -76,11 +77,12 @@ class OnTerminal:
                 self._state = task.state
                 for artifact in task.artifacts:
                     self._chunk(artifact, append=False)
+                self._say(formatting.messages_inside(task))
             case StateChanged(state=state, message=message, metadata=metadata):
                 self._state = state
                 self._progress = _progress_in(metadata) or self._progress
                 if message is not None and state not in FINAL | WAITING:
-                    self._say(formatting.message_words(message))
+                    self._say([message])
             case Asked() as asked:
                 self._state = asked.state
             case Noted(kind=kind, body=body):
@@ -93,8 +95,9 @@ class OnTerminal:
         if isinstance(result, Message):
             self._print(formatting.message_words(result))
             return
-        text = formatting.answer_words(result) if self._shown else formatting.result_words(result)
-        if text and text != self._said:  # its last message may be its answer
+        if self._shown or self._said:
+            self._say(formatting.messages_inside(result), style="")
+        elif text := formatting.result_words(result):
             self._print(text)
         self._summary(result)
 
@@ -156,10 +159,14 @@ class OnTerminal:
         if partial.strip():
             self._print(partial.rstrip())
 
-    def _say(self, text: str) -> None:
-        self._said = text
-        self._flush()
-        self._print(text, "italic")
+    def _say(self, messages: Iterable[Message], style: str = "italic") -> None:
+        """Prints messages that were not printed before."""
+        for message in messages:
+            text = formatting.message_words(message)
+            if (message.message_id, text) not in self._said:
+                self._said.add((message.message_id, text))
+                self._flush()
+                self._print(text, style)
 
     def _work(self, kind: Note, body: object) -> None:
         told = body if isinstance(body, dict) else {}

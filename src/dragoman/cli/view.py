@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Protocol
 
-from dragoman.core.events import ArtifactChunk, Snapshot, Stamped
-from dragoman.core.lifecycle import FINAL
+from dragoman.core.events import ArtifactChunk, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Artifact, Message, State, Task
 from dragoman.core.model import Text as TextPart
 
@@ -40,6 +41,8 @@ class ThroughPipe:
         self._growing = growing
         """Whether text is written as it arrives, and not only at the end."""
         self._artifact = ""
+        self._said: set[tuple[str, str]] = set()
+        """The ids and texts of the messages that were written."""
         self._open = False
 
     def begin(self) -> None:
@@ -47,7 +50,7 @@ class ThroughPipe:
         self._artifact = ""
 
     def tell(self, entry: Stamped | Message) -> None:
-        """Prints growing text, if that is enabled."""
+        """Prints growing text and messages inside the task, if that is enabled."""
         if not self._growing or isinstance(entry, Message):
             return
         match entry.event:
@@ -56,6 +59,20 @@ class ThroughPipe:
             case Snapshot(task=task):
                 for artifact in task.artifacts:
                     self._chunk(artifact)
+                self._say(formatting.messages_inside(task))
+            case StateChanged(state=state, message=message) if message is not None:
+                if state not in FINAL | WAITING:
+                    self._say([message])
+
+    def _say(self, messages: Iterable[Message]) -> None:
+        """Prints messages that were not printed before, each on lines of its own."""
+        for message in messages:
+            text = formatting.message_words(message)
+            if (message.message_id, text) not in self._said:
+                self._said.add((message.message_id, text))
+                self._break()
+                self._write(text)
+                self._break()
 
     def _chunk(self, artifact: Artifact) -> None:
         if artifact.artifact_id != self._artifact:
@@ -71,8 +88,8 @@ class ThroughPipe:
     def end(self, result: Task | Message) -> None:
         """Prints the result, if it is not printed already, or why there is none."""
         self._break()
-        if isinstance(result, Task) and self._artifact:
-            self._write(formatting.answer_words(result))
+        if isinstance(result, Task) and (self._artifact or self._said):
+            self._say(formatting.messages_inside(result))
         else:
             self._write(formatting.result_words(result))
         self._break()
