@@ -38,10 +38,11 @@ from dragoman.core.session import Introduction
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.a2a import PYTHON_A2A
 from dragoman.dialects.a2a.cards import documents
+from dragoman.dialects.refusals import explained
 from dragoman.security.outbound.failures import is_web_page
 
 from .addresses import mount_of
-from .credentials import NONE, Credentials, Wallet
+from .credentials import NONE, Credentials, Wallet, hide_secrets
 from .retry import Pauses
 from .transports.http import Address, Http, HttpReply, HttpRequest
 
@@ -203,7 +204,11 @@ class Finder:
             if reply.status == 401:
                 who = await self._wallet.ask(address.origin, refused=challenge)
                 reply = await self._get(address, _HEADERS, who)
-            _check(reply, url)
+            try:
+                _check(reply, url)
+            except DragomanError as exc:
+                hide_secrets(exc, who.secrets)
+                raise
             return reply.body
         _check(reply, url)
         self._cache.put(url, reply.headers.get("etag", ""), reply.body)
@@ -243,10 +248,14 @@ def _check(reply: HttpReply, url: str) -> None:
         where = reply.headers.get("location", "")[:200]
         raise PeerRefused(f"{url} has moved to {where}: use that address", code=status)
     if status == 401:
-        raise Unauthenticated(f"The card at {url} is only for those it knows")
+        raise explained(
+            Unauthenticated(f"The card at {url} is only for those it knows"), reply.body
+        )
     if status == 403:
-        raise Forbidden(f"The card at {url} is not for us")
-    raise PeerRefused(f"{url} answered with HTTP status {status}", code=status)
+        raise explained(Forbidden(f"The card at {url} is not for us"), reply.body)
+    raise explained(
+        PeerRefused(f"{url} answered with HTTP status {status}", code=status), reply.body
+    )
 
 
 def _base(address: str) -> str:

@@ -11,6 +11,7 @@ first request to an origin, when its credentials have expired, and once when the
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -20,11 +21,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.card import Card, Requirements
-from dragoman.core.errors import BadParams, ConfigError
+from dragoman.core.errors import BadParams, ConfigError, DragomanError
 from dragoman.core.peer import BearerToken
 from dragoman.security.outbound.guarded_http import safe_field
 
 PORTS = {"http": 80, "https": 443}
+SHORTEST_SECRET = 6
+"""The length from which a value in a header counts as a secret in the words of others."""
+HIDDEN = "[hidden]"
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -44,6 +48,20 @@ class Credentials(Struct, frozen=True, kw_only=True):
     me: str = ""
     """The name of this client, in dialects whose callers have a name."""
 
+    @property
+    def secrets(self) -> list[str]:
+        """Every text in them that nobody else may see, the longest first."""
+        found = {self.secret, *self.headers.values(), *self.query.values()}
+        for name, value in self.headers.items():
+            if name == "authorization":
+                scheme, _, token = value.partition(" ")
+                found.add(token)
+                if scheme.lower() == "basic":
+                    found |= _decoded(token)
+            elif name == "cookie":
+                found.update(pair.partition("=")[2] for pair in value.split("; "))
+        return sorted((each for each in found if len(each) >= SHORTEST_SECRET), key=len)[::-1]
+
     def __repr__(self) -> str:
         return (
             f"Credentials(headers={[*self.headers]}, query={[*self.query]}, "
@@ -52,6 +70,38 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
 
 NONE = Credentials()
+
+
+def _decoded(token: str) -> set[str]:
+    """Returns the pair in the token of HTTP Basic, and its password."""
+    try:
+        pair = base64.b64decode(token).decode()
+    except ValueError:
+        return set()
+    return {pair, pair.partition(":")[2]}
+
+
+def hide_secrets(error: DragomanError, secrets: Iterable[str]) -> None:
+    """Removes secrets of ours from what another side has written into an error. It had them from
+    our request, but those who read the error should not."""
+    for secret in secrets:
+        if secret in error.message:
+            error.reword(error.message.replace(secret, HIDDEN))
+        if any(secret in value for value in error.public.values()):
+            error.public = {k: v.replace(secret, HIDDEN) for k, v in error.public.items()}
+        if error.data is not None and secret in repr(error.data):
+            error.data = _without(secret, error.data)
+
+
+def _without(secret: str, value: object) -> object:
+    match value:
+        case str():
+            return value.replace(secret, HIDDEN)
+        case list() | tuple():
+            return [_without(secret, each) for each in value]
+        case dict():
+            return {_without(secret, key): _without(secret, each) for key, each in value.items()}
+    return value
 
 
 def acting(own: Credentials, bearer: BearerToken) -> Credentials:

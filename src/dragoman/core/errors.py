@@ -40,6 +40,11 @@ class DragomanError(Exception):
         self.public: Mapping[str, str] = public
         super().__init__(self.message)
 
+    def reword(self, message: str) -> None:
+        """Replaces the message."""
+        self.message = message
+        self.args = (message, *self.args[1:])
+
     @property
     def reason(self) -> str:
         """Returns the machine-readable name of the error: `task_not_found` for `TaskNotFound`."""

@@ -222,6 +222,11 @@ class CallerConversation(ABC):
         """Whether the sessions carry a session token that the other side gave us. It identifies
         us, so no other credentials are needed."""
 
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """The session token; empty if there is none."""
+
     @abstractmethod
     def begin(self) -> CallerSession:
         """Returns a session for one exchange or one connection."""

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from dragoman.core.errors import BadParams
+from dragoman.dialects.refusals import printable as printable
 
 from ..credentials import PORTS, origin_of
 
@@ -36,10 +37,3 @@ def shown(origin: str) -> str:
     scheme, _, rest = origin.partition("://")
     host, _, port = rest.rpartition(":")
     return f"{scheme}://{host}" if port == str(PORTS.get(scheme)) else origin
-
-
-def printable(text: object, most: int = 200) -> str:
-    """Returns another party's text in a form that is safe to show: one line of limited length
-    without control characters."""
-    words = "".join(c if c.isprintable() else " " for c in str(text)[: most * 2])
-    return " ".join(words.split())[:most]

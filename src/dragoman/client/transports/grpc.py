@@ -151,6 +151,7 @@ class GrpcTransport(Transport):
                 if entries or last:
                     yield Batch(entries, last)
                 if error is not None:
+                    self._hide_secrets(error, who)
                     raise error
                 if last or body is grpc.aio.EOF:
                     return

@@ -200,6 +200,7 @@ class HttpTransport(Transport):
                         if entries or last:
                             yield Batch(entries, last)
                         if error is not None:
+                            self._hide_secrets(error, who)
                             raise error
                         if last:
                             return

@@ -32,6 +32,7 @@ from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import CallerIdentity, Dialect
 from dragoman.core.errors import (
     CallError,
+    DragomanError,
     Forbidden,
     PeerMisbehaved,
     PeerRefused,
@@ -73,7 +74,7 @@ from dragoman.core.session import (
     Signal,
 )
 
-from ..credentials import Credentials, Wallet, acting
+from ..credentials import Credentials, Wallet, acting, hide_secrets
 from .http import Http
 
 T = TypeVar("T")
@@ -227,13 +228,19 @@ class Transport(ABC):
         if who is None:
             who = await self.wallet.ask(self.origin)
         if bearer is not None and self.wallet.allows(self.origin):
-            return await work(acting(who, bearer))
+            who = acting(who, bearer)
+            try:
+                return await work(who)
+            except DragomanError as exc:
+                self._hide_secrets(exc, who)
+                raise
         renewed = fresh = False
         while True:
             era = self._era
             try:
                 return await work(who)
             except Unauthenticated as exc:
+                self._hide_secrets(exc, who)
                 if self._introduced and not fresh:
                     fresh = True
                 elif not renewed:
@@ -246,6 +253,14 @@ class Transport(ABC):
                 else:
                     raise
                 self._forget(era)
+            except DragomanError as exc:
+                self._hide_secrets(exc, who)
+                raise
+
+    def _hide_secrets(self, error: DragomanError, who: Credentials) -> None:
+        """Removes our credentials, and the token of our session, from what the agent said."""
+        token = self._conversation.token if self._conversation is not None else ""
+        hide_secrets(error, [*who.secrets, token] if token else who.secrets)
 
     def _may_tell(self, refusal: Unauthenticated) -> None:
         """Raises the refusal if this origin may not have our credentials, and explains that if
@@ -253,7 +268,7 @@ class Transport(ABC):
         if self.wallet.allows(self.origin):
             return
         if self.wallet.holds:
-            refusal.message = (
+            refusal.reword(
                 f"{self.origin} wants to know who is calling, and is not the origin you typed. "
                 f"If it may learn that, allow it: --origin {self.origin}, or origins= in Python."
             )

@@ -29,6 +29,7 @@ from dragoman.core.errors import (
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import Batch, Begun, Context, begin_stream
 from dragoman.core.session import CallerSession, Frame, Signal
+from dragoman.dialects.refusals import explanation_in
 from dragoman.net.http.asgi import AsgiEvent, Receive, Send
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.outbound.connection_pool import KEEP
@@ -107,15 +108,18 @@ async def open_websocket(
 
 def _refusal(exc: InvalidStatus, address: Address, headers: Mapping[str, str]) -> DragomanError:
     status, given = exc.response.status_code, exc.response.headers
+    why = explanation_in(bytes(exc.response.body or b""))
+    why = f": {why}" if why else ""
     if status == 401 or (status == 403 and "authorization" in headers):
         challenge = given.get("www-authenticate", "")
-        return Unauthenticated("The other side did not open a WebSocket", challenge=challenge)
+        refusal = f"The other side did not open a WebSocket{why}"
+        return Unauthenticated(refusal, challenge=challenge)
     if 300 <= status < 400:
         where = given.get("location", "")
         return PeerUnreachable(f"This address has moved to {where[:200]}: use that one")
     if status in _NOT_HERE:
         return PeerRefused(f"There is no WebSocket at {address.origin}", code=status)
-    return PeerUnreachable(f"{address.origin} opens no WebSocket: HTTP status {status}")
+    return PeerUnreachable(f"{address.origin} opens no WebSocket: HTTP status {status}{why}")
 
 
 def halves(socket: ClientConnection) -> tuple[Receive, Send]:

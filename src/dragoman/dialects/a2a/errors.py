@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from dragoman.core import errors as e
 from dragoman.core.model import Json
 from dragoman.core.operations import AnyOperation, Invoke, SendMessage, SetHook
+from dragoman.dialects.refusals import explained, explanation_in
 
 DOMAIN = "a2a-protocol.org"
 INFO = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -150,12 +151,13 @@ def error_in(
     return error
 
 
-def error_for(status: int) -> e.DragomanError:
-    """Returns the error for an HTTP status without a meaningful body."""
+def error_for(status: int, body: bytes = b"") -> e.DragomanError:
+    """Returns the error for an HTTP status whose body is not of A2A, but may explain it."""
     cls = _STATUSES.get(status)
     if cls is not None:
-        return cls()
-    return e.PeerRefused(f"The other side answered with HTTP status {status}", code=status)
+        return explained(cls(), body)
+    refusal = e.PeerRefused(f"The other side answered with HTTP status {status}", code=status)
+    return explained(refusal, body)
 
 
 def details_1_0(error: e.DragomanError) -> Json:
@@ -274,8 +276,8 @@ def body_in(body: bytes, status: int) -> e.DragomanError | None:
         read = _read_body(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if status == 404:
-            return _missing("")
-        return error_for(status) if status >= 400 else None
+            return _missing("", explanation_in(body))
+        return error_for(status, body) if status >= 400 else None
     found = read.error or read
     message = found.message or ""
     reason = str(_info(found.details).get("reason"))
@@ -286,10 +288,12 @@ def body_in(body: bytes, status: int) -> e.DragomanError | None:
     if status < 400 and read.error is None:
         return None
     if status == 404:
-        return _missing(message)
+        return _missing(message, explanation_in(body))
+    if not message:
+        return error_for(status, body)
     error = _MEANINGS_0_3.get(status, type(error_for(status)))
     if error is e.PeerRefused:
-        return e.PeerRefused(message or error_for(status).message, code=status)
+        return e.PeerRefused(message, code=status)
     return error(message)
 
 
@@ -297,9 +301,9 @@ _NO_TASK = re.compile(r"(?i)\btask\b.*\b(not found|not exist|unknown)|\b(no such
 _NO_CARD = re.compile(r"(?i)\bcard\b.*\bnot (configured|found)")
 
 
-def _missing(message: str) -> e.DragomanError:
+def _missing(message: str, explanation: str) -> e.DragomanError:
     """Returns the error for a 404 without a code, for which the Python SDK of 0.3 sends only a
-    message.
+    message. Other words explain it, if there is no message.
 
     Every web server answers 404 for an unknown path, so only a message about a task means a missing
     task.
@@ -308,7 +312,8 @@ def _missing(message: str) -> e.DragomanError:
         return e.TaskNotFound(message)
     if _NO_CARD.search(message):
         return e.NoExtendedCard(message)
-    return e.UnknownMethod(message or "The other side has nothing at this address (HTTP 404)")
+    nothing = "The other side has nothing at this address (HTTP 404)"
+    return e.UnknownMethod(message or (f"{nothing}: {explanation}" if explanation else nothing))
 
 
 def refine(error: e.DragomanError, op: AnyOperation) -> e.DragomanError:

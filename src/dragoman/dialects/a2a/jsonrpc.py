@@ -241,11 +241,13 @@ class RpcCaller(Session):
             response = jsonrpc.response_in(body)
         except PeerMisbehaved as error:
             found = self._find(None)
-            reason = errors.error_for(status) if status >= 400 else error
+            reason = errors.error_for(status, body) if status >= 400 else error
             return (self._fault(found[0].id if found else None, reason),)
         found = self._find(response.id)
         if found is None and response.id is None and (refusal := response.error) is not None:
             return (Fault(None, self._refusal(refusal)),)  # the fault of a notification
+        if status >= 400 and response.error is None:
+            return (self._fault(found[0].id if found else None, errors.error_for(status, body)),)
         if found is None:
             return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
         call, method = found

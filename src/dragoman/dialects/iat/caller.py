@@ -212,7 +212,7 @@ class IatCaller(CallerSession):
         except PeerMisbehaved as error:
             if status < 300:
                 return self._acknowledged(frame.body, error)
-            reason = errors.error_for(status) if status >= 400 else error
+            reason = errors.error_for(status, frame.body) if status >= 400 else error
             return (self._fault(self._find(""), reason),)
         found = self._find(envelope.parent)
         if found is None and envelope.action == IGNORED:
@@ -330,6 +330,11 @@ class IatConversation(CallerConversation):
     def recognized(self) -> bool:
         """Whether there is a session token."""
         return bool(self._state.token)
+
+    @property
+    def token(self) -> str:
+        """The session token; empty if there is none."""
+        return self._state.token
 
     def begin(self) -> IatCaller:
         """Returns a session for one exchange or one WebSocket."""

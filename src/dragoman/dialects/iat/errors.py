@@ -15,6 +15,7 @@ from dragoman.core.errors import (
     errors_in,
 )
 from dragoman.core.model import Json
+from dragoman.dialects.refusals import explained
 
 
 class TtlExceeded(Forbidden):
@@ -84,7 +85,8 @@ def error_in(body: Json) -> DragomanError:
     return error
 
 
-def error_for(status: int) -> DragomanError:
-    """Returns the error for a status without a body."""
+def error_for(status: int, body: bytes = b"") -> DragomanError:
+    """Returns the error for a status whose body is no envelope, but may explain it."""
     found = {status: cls for cls, status in STATUSES.items()} | _ON_THE_WAY
-    return found.get(status, PeerMisbehaved)(f"The other side answered with status {status}")
+    error = found.get(status, PeerMisbehaved)(f"The other side answered with status {status}")
+    return explained(error, body)
