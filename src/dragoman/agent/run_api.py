@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +29,9 @@ class SharedByRuns(Protocol):
 
     @property
     def max_task_size(self) -> int: ...
+
+    @property
+    def step_threads(self) -> Executor: ...
 
 
 class RunApi(Protocol):

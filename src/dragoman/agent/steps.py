@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -28,10 +30,10 @@ async def run_step(
     if raw is None:
         await run.begin()
         if spans.tracer is None:
-            value = await _call(function, *args, **kw)
+            value = await _call(run, function, *args, **kw)
         else:
             with spans.tracer.span(f"step {name}", parent=spans.tracer.current()):
-                value = await _call(function, *args, **kw)
+                value = await _call(run, function, *args, **kw)
         raw = json_of(value, f"The result of step `{name}`")
     # The first run too gets what a replay would get. So a result that does not survive its own
     # encoding is noticed while the author tries the skill, and not after the first crash.
@@ -44,10 +46,13 @@ async def run_step(
     return result
 
 
-async def _call(function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+async def _call(run: RunApi, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kw)
-    value = await asyncio.to_thread(function, *args, **kw)
+    # Not in the loop's own threads, which the server needs too: an author's code may block them
+    # all. Nor in those of skills: a skill that is a plain function waits in one for its step.
+    call = partial(contextvars.copy_context().run, function, *args, **kw)
+    value = await asyncio.get_running_loop().run_in_executor(run.shared.step_threads, call)
     return await value if inspect.isawaitable(value) else value
 
 

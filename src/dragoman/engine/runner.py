@@ -88,6 +88,7 @@ class Runner:
         self.stopping = self.stopped = False
         """Whether the engine stops, and whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
+        self._step_threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-step")
         self.background = BackgroundWork()
         self._shared: RunContext | None = None
 
@@ -119,6 +120,7 @@ class Runner:
             spawn_until_stop=self.background.spawn_until_stop,
             outside=self.outside,
             state=self.state,
+            step_threads=self._step_threads,
         )
 
     def renew_context(self) -> None:
@@ -368,6 +370,7 @@ class Runner:
         await asyncio.gather(*(self.give_back(run) for run in list(self.runs.values())))
         self.background.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._step_threads.shutdown(wait=False, cancel_futures=True)
 
     def lose_all(self) -> None:
         """Stops all runs, because the lease of this worker has expired."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import DragomanError, StoreUnavailable
 from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import WAITING
@@ -52,9 +52,13 @@ class TaskReader:
                 await rest
             finally:
                 del waits[rest]
-        if run.writer.error is not None and run.log.committed == 0:
-            raise run.writer.error
-        return run.writer.error is None
+        writer = run.writer
+        if writer.stalled or isinstance(writer.error, StoreUnavailable):
+            # The task goes on as soon as the store is back, but nobody knows when that is.
+            raise StoreUnavailable
+        if writer.error is not None and run.log.committed == 0:
+            raise writer.error
+        return writer.error is None
 
     async def rested(self, scope: Scope, task_id: str, since: int | None) -> None:
         """Does the same for a task that does not run here; `since` None means from now on."""
@@ -112,7 +116,7 @@ class TaskReader:
         fold = run.writer.fold
         task, seq = run.writer.final_task or fold.task(), fold.seq
         try:
-            await run.writer.committed()
+            await run.writer.committed(patient=False)
         except DragomanError:
             if run.log.committed == 0:
                 raise

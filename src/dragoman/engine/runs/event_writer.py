@@ -37,8 +37,10 @@ QUEUE_LIMIT = 256
 """Queued events at which a run waits for the disk."""
 WEIGHT_LIMIT = 1 << 20
 """Queued characters and bytes at which a run waits for the disk."""
-RETRIES = 8
-"""How often a write is retried while the store is unavailable."""
+MAX_RETRIES = 30
+"""How often a write is retried while the store is unavailable: about as long as a lease lasts."""
+MAX_RETRY_PAUSE_SECONDS = 1.0
+"""The longest pause before a retry. Callers of the task are refused until one succeeds."""
 
 WORKING = StateChanged(state=State.WORKING)
 
@@ -58,6 +60,9 @@ class Owner(Protocol):
 
     def stop_code(self) -> None:
         """Stops the author's code; its further events are ignored."""
+
+    def on_stalled(self) -> None:
+        """Called when a write has to be retried, because the store is unavailable."""
 
     def on_refused(self, write: Write, error: Exception) -> None:
         """Called when the store refuses a write because of its content. Nothing is written until
@@ -98,6 +103,8 @@ class EventWriter:
     """Journal records that the next write commits."""
     forget: tuple[int, ...] = ()
     """Inputs whose content the next write deletes from the store."""
+    stalled = False
+    """Whether the store did not take a write, which is being retried."""
     has_webhooks: bool
     """Whether a commit creates deliveries for webhooks."""
     size: int
@@ -112,6 +119,8 @@ class EventWriter:
     """Futures that complete when the queued events are committed."""
     _flight_waiters: tuple[asyncio.Future[None], ...]
     """Futures that complete when the write in flight is committed."""
+    _impatient: tuple[asyncio.Future[None], ...] = ()
+    """Those of them that fail when a write has to be retried."""
 
     def __init__(self, shared: RunContext, owner: Owner, row: Row, log: LiveLog) -> None:
         self.shared = shared
@@ -289,7 +298,7 @@ class EventWriter:
             self._refused(write, error)
             return
         if self._retries:
-            self._retries = 0
+            self._retries, self.stalled = 0, False
         if self.has_webhooks:
             self.shared.on_webhook_due()
         # Only now, after the commit, do the events become visible to readers. Adding them when they
@@ -315,12 +324,19 @@ class EventWriter:
         owner = self._owner
         if owner is None:
             return
-        if isinstance(error, StoreUnavailable) and self._retries < RETRIES and self.log.committed:
+        if (
+            isinstance(error, StoreUnavailable)
+            and self._retries < MAX_RETRIES
+            and self.log.committed
+        ):
             # The task exists, so a retry is worthwhile. The creation of a task fails instead: its
             # caller still waits for the response and can send again.
             self._retries += 1
             self._in_flight = write
-            self.shared.loop.call_later(0.05 * 2**self._retries, self._send_again, write)
+            if not self.stalled:
+                self._stall(owner)
+            pause = min(0.05 * 2**self._retries, MAX_RETRY_PAUSE_SECONDS)
+            self.shared.loop.call_later(pause, self._send_again, write)
         elif isinstance(error, Fenced | StoreUnavailable) or isinstance(write, Draft):
             owner.lose(error)
         else:
@@ -330,6 +346,16 @@ class EventWriter:
             self._queue_waiters = self._flight_waiters + self._queue_waiters
             self._flight_waiters = ()
             owner.on_refused(write, error)
+
+    def _stall(self, owner: Owner) -> None:
+        """Tells those that wait for the task on behalf of a caller that the store is away. The run
+        goes on, and so do the retries."""
+        self.stalled = True
+        for waiter in self._impatient:
+            if not waiter.done():
+                waiter.set_exception(StoreUnavailable())
+        self._impatient = ()
+        owner.on_stalled()
 
     def _send_again(self, write: Write | Draft) -> None:
         if self.closed:
@@ -374,21 +400,25 @@ class EventWriter:
         elif (ahead and ahead % TURN_LIMIT == 0) or self.closed or self.fold.status.state in FINAL:
             await asyncio.sleep(0)
 
-    async def committed(self) -> None:
+    async def committed(self, *, patient: bool = True) -> None:
         """Returns when all events stamped so far are committed and the task is visible, or the run
-        was closed; raises if the task was lost."""
+        was closed; raises if the task was lost, and also, unless it is patient, while the store is
+        unavailable."""
         if self.unopened and not self._keeps_unseen:
             self._shows = True
-        if self.closed:
-            pass
-        elif self._queue or self.records or self._shows or self._recovering:
+        queued = bool(self._queue or self.records or self._shows or self._recovering)
+        if not self.closed and (queued or self._in_flight is not None):
+            if self.stalled and not patient:
+                raise StoreUnavailable
             waiter = self.shared.loop.create_future()
-            self._queue_waiters += (waiter,)
-            self.schedule()
-            await waiter
-        elif self._in_flight is not None:
-            waiter = self.shared.loop.create_future()
-            self._flight_waiters += (waiter,)
+            if queued:
+                self._queue_waiters += (waiter,)
+                self.schedule()
+            else:
+                self._flight_waiters += (waiter,)
+            if not patient:
+                others = (other for other in self._impatient if not other.done())
+                self._impatient = (*others, waiter)
             await waiter
         if self.error is not None:
             raise self.error

@@ -313,10 +313,12 @@ class Run:
         )
 
     def when_resting(self, since: int = 0) -> asyncio.Future[None]:
-        """Returns a future that completes when the task rests, when the run is lost, or when it has
-        replied directly or detached after the event `since`."""
+        """Returns a future that completes when the task rests, when the run is lost, when the store
+        does not take its events, or when it has replied directly or detached after the event
+        `since`."""
         future: asyncio.Future[None] = self.shared.loop.create_future()
-        if self.resting or self.writer.closed or since < self.detached_at <= self.log.committed:
+        stalled = self.writer.closed or self.writer.stalled
+        if stalled or self.resting or since < self.detached_at <= self.log.committed:
             future.set_result(None)
         else:
             self._rest_waiters += (future,)
@@ -333,6 +335,10 @@ class Run:
         """Called when all events so far are committed."""
         if self._rest_waiters and self.resting:
             self.answer_waiters()
+
+    def on_stalled(self) -> None:
+        """Called when a write has to be retried, because the store is unavailable."""
+        self.answer_waiters()
 
     def on_refused(self, write: Write, error: Exception) -> None:
         """Called when the store refuses the content of a write."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,5 +70,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
     """The connections to other agents; None if this engine cannot call any."""
     state: SimpleNamespace
     """What the agent's own functions opened at the start."""
+    step_threads: Executor
+    """The threads for steps that are plain functions."""
     workspaces: Workspaces | None = None
     receiver: Receiver | None = None

@@ -79,6 +79,7 @@ class FileStore(MemoryStore):
             self._lock.release()
             raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
         self._files.start(self._lock.in_place)
+        self._reader.start()
 
     def _recover(self) -> None:
         make_folder(self._folder)
@@ -107,6 +108,7 @@ class FileStore(MemoryStore):
 
     async def close(self) -> None:
         await self._files.close()
+        self._reader.close()
         self._lock.release()
 
     # Every change of a row becomes a line.

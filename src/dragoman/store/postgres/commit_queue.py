@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 import asyncpg
@@ -30,8 +30,10 @@ from . import statements as sql
 from .pool import (
     BUSY,
     FIRST_PAUSE,
+    HANG,
     LONGEST_PAUSE,
     LOST,
+    PATIENCE,
     DatabasePool,
     check_argument,
     refusal_of,
@@ -46,9 +48,9 @@ UNDER_WAY = 2
 TRIES = 100
 """How often a change is tried that the database refuses without a reason: a webhook was set in the
 same moment, for example."""
-PATIENCE = 30.0
-"""Seconds for which a change waits for a database that is away. After that the lease of its worker
-has run out anyway."""
+MAX_UNSETTLED_TASKS = 10_000
+"""The number of tasks that are remembered because nobody knows whether their last change is
+stored."""
 
 _LANDED = """
 SELECT body FROM dragoman.piece WHERE task_id = $1 AND seq = $2
@@ -98,6 +100,9 @@ class CommitQueue:
         """The tasks whose line may be taken into a batch, in order."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._waking = False
+        self._unsettled: OrderedDict[str, None] = OrderedDict()
+        """The tasks for whose last change the database did not answer in time. The engine hands the
+        same change over again, and it may be stored already."""
         self._closed = False
 
     def submit(self, what: Draft | Write, task_id: str, done: Done, *, whole: bool = False) -> None:
@@ -180,7 +185,7 @@ class CommitQueue:
         what = first.what
         try:
             if isinstance(what, Draft):
-                return Group(task_id, [first], encode_draft(what))
+                return self._group(task_id, [first], encode_draft(what))
             if not _well_formed(what):
                 return first
             changes, pieces = [first], [_piece(what)]
@@ -218,7 +223,10 @@ class CommitQueue:
             else:
                 self._report(changes[0], error)
             return None
-        return Group(task_id, changes, Continuation(writes, pieces, frozen, wiped))
+        return self._group(task_id, changes, Continuation(writes, pieces, frozen, wiped))
+
+    def _group(self, task_id: str, changes: list[Change], encoded: NewTask | Continuation) -> Group:
+        return Group(task_id, changes, encoded, lost=task_id in self._unsettled)
 
     def _separate(self, task_id: str, changes: Iterable[Change]) -> None:
         """Puts changes back, to be tried one by one."""
@@ -249,7 +257,7 @@ class CommitQueue:
             text, arguments = batch.statement()
             failure: BaseException
             try:
-                async with self._pool.connection(until) as db:
+                async with self._pool.connection(until) as db, asyncio.timeout(HANG):
                     found = await db.fetch(text, *arguments)
                 await self._settle(groups, dict(found))
                 return
@@ -284,8 +292,7 @@ class CommitQueue:
             self._tell(told)
         for group in groups:
             if group.task_id in stored:
-                for change in group.changes:
-                    self._report(change, None)
+                self._report_stored(group)
             elif await self._landed_late(group):
                 continue
             elif len(group.changes) > 1:
@@ -298,8 +305,12 @@ class CommitQueue:
         others, so each is tried alone."""
         if isinstance(error, StoreUnavailable):
             for group in groups:
+                if group.lost:
+                    self._unsettled[group.task_id] = None
                 for change in group.changes:
                     self._report(change, error)
+            while len(self._unsettled) > MAX_UNSETTLED_TASKS:
+                self._unsettled.popitem(last=False)
         elif len(groups) > 1:
             for group in groups:
                 await self._store([group])
@@ -321,9 +332,13 @@ class CommitQueue:
         found = await self._pool.read(lambda db: db.fetch(_LANDED, group.task_id, place), patience)
         if not any(bytes(body) == mine for (body,) in found):
             return False
+        self._report_stored(group)
+        return True
+
+    def _report_stored(self, group: Group) -> None:
+        self._unsettled.pop(group.task_id, None)
         for change in group.changes:
             self._report(change, None)
-        return True
 
     async def _landed_late(self, group: Group) -> bool:
         """Does the same for a statement that still ran when we looked first: the repetition then

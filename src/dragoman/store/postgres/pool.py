@@ -40,8 +40,12 @@ STATEMENT = 30.0
 """Seconds after which the database ends a statement. A little later, we give the connection up."""
 LOCK_WAIT = 10.0
 """Seconds for which a statement waits for a lock."""
-PATIENCE = 5.0
-"""Seconds for which a read waits for a database that is away."""
+PATIENCE = 4.0
+"""Seconds for which work that a caller waits for waits for a database that is away. Callers are
+answered within five."""
+HANG = 10.0
+"""Seconds after which such work counts as lost, because a database that is there does not answer.
+It is more than the time above: one that is only slow must not get all the work again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds between two attempts to connect."""
 
@@ -187,19 +191,19 @@ class DatabasePool:
         until = asyncio.get_running_loop().time() + patience
         while True:
             try:
-                async with self.connection(until) as db:
+                async with self.connection(until) as db, asyncio.timeout(max(HANG, patience)):
                     return await job(db)
             except TROUBLE as error:
                 await self._pause_after(error, until)
 
-    async def write(self, job: Job[R], patience: float = STATEMENT) -> R:
+    async def write(self, job: Job[R], patience: float = PATIENCE) -> R:
         """Does a job in one transaction. If the connection is lost during the commit, looks up
-        whether it has happened."""
+        whether it has happened. Work that no caller waits for may have more patience."""
         until = asyncio.get_running_loop().time() + patience
         while True:
             marked = False
             try:
-                async with self.connection(until) as db:
+                async with self.connection(until) as db, asyncio.timeout(max(HANG, patience)):
                     await db.execute("BEGIN")
                     try:
                         result = await job(db)

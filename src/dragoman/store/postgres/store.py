@@ -41,7 +41,7 @@ from .limits import run_queue
 from .limits.budgets import PostgresBudgets
 from .link_keys import PostgresLinkKeys
 from .migrations import migrate, newest, scripts
-from .pool import Database, DatabasePool, Job
+from .pool import STATEMENT, Database, DatabasePool, Job
 from .registry import PostgresRegistry
 from .reports import PostgresLinkStatus, PostgresReplicas
 from .sessions import PostgresSessions
@@ -94,7 +94,7 @@ class PostgresStore(OutboxCalls):
             await self._time.ask(db)
 
         try:
-            await self._pool.write(prepare)
+            await self._pool.write(prepare, STATEMENT)
         except (asyncpg.PostgresError, ConfigError) as error:
             await self._pool.close()
             if isinstance(error, ConfigError):
@@ -114,7 +114,12 @@ class PostgresStore(OutboxCalls):
         return await self._pool.read(job)
 
     async def _write(self, job: Job[R]) -> R:
+        """For a change that a caller waits for."""
         return await self._pool.write(job)
+
+    async def _work(self, job: Job[R]) -> R:
+        """For a change of our own, which has time to wait for a database that is away."""
+        return await self._pool.write(job, STATEMENT)
 
     # Workers.
 
@@ -142,7 +147,7 @@ class PostgresStore(OutboxCalls):
         return await self._read(lambda db: reader.list_held_tasks(db, worker))
 
     async def retire(self, worker: str) -> None:
-        await self._write(lambda db: claims.retire(db, worker, self._time(), self._hold))
+        await self._work(lambda db: claims.retire(db, worker, self._time(), self._hold))
         self._workers.discard(worker)
 
     async def reap(self) -> list[str]:
@@ -150,7 +155,7 @@ class PostgresStore(OutboxCalls):
             lease_now = await self._time.ask(db)
             return await claims.reap(db, self._time(), lease_now, self._hold)
 
-        return await self._write(job)
+        return await self._work(job)
 
     # Tasks: writing.
 
@@ -171,16 +176,16 @@ class PostgresStore(OutboxCalls):
             now = self._time()
             return await run_queue.claim(db, worker, agent, limit, limits, now, self._turns)
 
-        return await self._write(job)
+        return await self._work(job)
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
-        taken = await self._write(lambda db: claims.seize(db, worker, task_id, epoch))
+        taken = await self._work(lambda db: claims.seize(db, worker, task_id, epoch))
         if taken is not None:
             self.on_news([task_id])
         return taken
 
     async def release(self, claim: Claim, *, runnable: bool) -> None:
-        await self._write(lambda db: claims.release(db, claim, self._time(), runnable=runnable))
+        await self._work(lambda db: claims.release(db, claim, self._time(), runnable=runnable))
 
     async def discard(self, claim: Claim) -> None:
         await self._write(lambda db: claims.discard(db, claim))
@@ -254,12 +259,12 @@ class PostgresStore(OutboxCalls):
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
         self._hold = max(self._hold, hold_ms)
-        return await self._write(
+        return await self._work(
             lambda db: outbox.claim_deliveries(db, agent, limit, self._time(), hold_ms, bulkheads)
         )
 
     async def _settle(self, id: int, rule: Rule) -> bool:
-        return await self._write(lambda db: outbox.settle(db, id, rule, self._time()))
+        return await self._work(lambda db: outbox.settle(db, id, rule, self._time()))
 
     async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
         return await self._read(lambda db: outbox.outbox(db, dead=dead, limit=limit, agent=agent))
@@ -276,7 +281,7 @@ class PostgresStore(OutboxCalls):
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         now = self._time()
-        return await self._write(
+        return await self._work(
             lambda db: retention.sweep(db, agent, now - events_ms, now - tasks_ms, limit)
         )
 
@@ -301,4 +306,4 @@ class PostgresStore(OutboxCalls):
         return await self._read(lambda db: retention.find_in_all_scopes(db, which, limit))
 
     async def erase(self, task_ids: list[str]) -> int:
-        return await self._write(lambda db: retention.erase(db, task_ids))
+        return await self._work(lambda db: retention.erase(db, task_ids))
