@@ -256,6 +256,8 @@ async def test_a_transaction_that_a_crash_has_lost_is_not_taken_for_another(tmp_
             await fixture.ask(row)
             cutter.crash = crash
             cutter.cuts.append(b"COMMIT")
+            assert isinstance(fixture.store, PostgresStore)
+            fixture.store._pool.patience = 600.0  # the server has all the time to start again
             told = await fixture.add_input("t1", "Kyoto", "q1")
             assert (cutter.cuts, told.inputs) == ([], 1)
             assert len(await fixture.store.inputs(row.claim)) == 1

@@ -48,6 +48,7 @@ from dragoman.settings import EngineSettings, Push, Retention
 from dragoman.store.approvals import Audit
 from dragoman.store.clock import Clock, wall_clock
 from dragoman.store.interface import Row, Scope, Store
+from dragoman.store.opening import open_when_reachable
 from dragoman.workspace import Space, space_of
 
 from .history import with_history, with_transitions
@@ -141,7 +142,7 @@ class Engine:
         await self._lifespan.start()
         try:
             if self._opens_store:
-                await self.store.open()
+                await open_when_reachable(self.store)
             await self._maintenance.start(self.runner)
         except BaseException:
             await self._lifespan.stop()

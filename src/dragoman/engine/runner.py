@@ -13,7 +13,7 @@ from dragoman import spans, workspace
 from dragoman.agent import Agent, Skill
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import LocalBell
-from dragoman.core.errors import DragomanError, Fenced
+from dragoman.core.errors import DragomanError, Fenced, StoreUnavailable
 from dragoman.core.events import Ask, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.log import Logger
@@ -356,7 +356,13 @@ class Runner:
         if run.task is not None and not run.task.done():
             run.task.cancel()
             await asyncio.wait([run.task], timeout=0.5)
-        await self.store.release(run.writer.claim, runnable=not waiting)
+        try:
+            await self.store.release(run.writer.claim, runnable=not waiting)
+        except StoreUnavailable:
+            log.warning(
+                "A task could not be returned to the store, so it goes on when our lease is over",
+                task=run.task_id,
+            )
         self.place_free.set()  # an input that arrived in the meantime has made the task due
 
     async def stop(self, grace: float) -> None:

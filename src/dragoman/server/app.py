@@ -24,6 +24,7 @@ from dragoman.security.authentication import anyone
 from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
+from dragoman.store.opening import open_when_reachable
 from dragoman.store.registry import Source
 
 from .agent_list import AgentList
@@ -54,6 +55,11 @@ NOT_STARTED = (
     b'{"error":"not_started","message":"This app was never started. A framework that mounts it '
     b'does not run its lifespan: see App.lifespan, or mount it with dragoman.adapters.starlette."}'
 )
+STORE_IS_AWAY = (
+    b'{"error":"store_unavailable",'
+    b'"message":"This server waits for its database; try again later."}'
+)
+HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 
 
 class App(AgentRouter):
@@ -308,10 +314,25 @@ class App(AgentRouter):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI connection."""
-        if not self._started and scope["type"] == "http" and scope["method"] == "POST":
-            await answer(send, 503, NOT_STARTED)
-            return
+        if not self.ready and scope["type"] == "http":
+            if not self._started and scope["method"] == "POST":
+                await answer(send, 503, NOT_STARTED)
+                return
+            if self.waits_for_store and scope["path"] not in HEALTH_PATHS:
+                await answer(send, 503, STORE_IS_AWAY, extra=((b"retry-after", b"1"),))
+                return
         await self.route(scope, receive, send)
+
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether the app has not started yet because the database of its store is away."""
+        if self.ready:
+            return False
+        stores = (
+            self._store,
+            *(getattr(each.peer, "store", None) for each in self.mounts.values()),
+        )
+        return any(store is not None and store.unreachable for store in stores)
 
     async def start(self) -> None:
         """Starts the app, and returns when it is ready for requests."""
@@ -319,7 +340,7 @@ class App(AgentRouter):
         for service in self.services:
             service.open()
         if self._store is not None:
-            await self._store.open()
+            await open_when_reachable(self._store)
             self._store_is_open = True
         for each in self.mounts.values():
             try:

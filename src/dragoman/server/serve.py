@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dragoman import settings as config
 from dragoman.agent import Agent
+from dragoman.core.log import Logger
 from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
@@ -26,6 +27,14 @@ from .engines import engines_for
 from .process import tuning
 from .services.factories import GRACE, LINGER
 from .workers import current_worker, settings_of_worker
+
+server_log = Logger("server")
+
+START_CHECK_SECONDS = 0.2
+DRAIN_SECONDS = 2 * LINGER
+"""The most seconds for refusing new work."""
+STOP_SECONDS = GRACE + LINGER
+"""The most seconds for returning all tasks and closing the store, whatever else is away."""
 
 if TYPE_CHECKING:
     from dragoman.gateway.registry import Factory
@@ -145,12 +154,21 @@ async def _serve(
     if worker is not None:
         worker.on_orphaned(lambda: resolve(stopping, None))
     tuning.use_batch_scheduling()
-    await app.start()
-    tuning.collect_less_often()
-    listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
+    start = asyncio.create_task(app.start())
+    await _first_of(start, stopping, until=lambda: app.waits_for_store)
+    # While it waits for its database, the app answers for itself that it is not ready.
+    entry = app.route if start.done() else app
+    listener = GranianServer(entry, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     if worker is not None:
         worker.report_ready()
+    if not await _first_of(start, stopping, serving):
+        start.cancel()
+        await asyncio.wait({start})
+        listener.refuse()
+        await listener.end(LINGER)
+        return
+    tuning.collect_less_often()
     log.info(
         "started",
         **_called(app),
@@ -175,8 +193,30 @@ async def _serve(
         # A person at a terminal waits for the end, so only SIGTERM lets callers go first.
         told = stopping.result() if stopping.done() and not stopping.cancelled() else None
         drain = settings.server.drain if told == signal.SIGTERM else 0.0
-        await wind_down(app, listener, drain, last=worker is None)
+        whole = await wind_down(app, listener, drain, last=worker is None)
         log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
+        if not whole:
+            # What is left waits for a store or a peer that is away, perhaps in a thread. The end of
+            # the event loop would wait for it too.
+            log.close()
+            os._exit(0)
+
+
+async def _first_of(
+    start: asyncio.Task[None],
+    *others: asyncio.Future[Any],
+    until: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Waits for the start of an app; returns whether it has started. Ends early with one of the
+    others, or when a condition holds."""
+    while not start.done() and not any(other.done() for other in others) and not until():
+        waiters = {start, *others}
+        await asyncio.wait(
+            waiters, timeout=START_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+    if start.done():
+        start.result()
+    return start.done()
 
 
 def _called(app: App) -> dict[str, str]:
@@ -190,19 +230,39 @@ def _called(app: App) -> dict[str, str]:
 
 async def wind_down(
     app: App, listener: GranianServer, drain: float = 0.0, *, last: bool = True
-) -> None:
+) -> bool:
     """Stops the server in the only order in which no caller is left waiting: WebSockets, callers
     that keep their connections, new connections, runs, and then everything else. `drain` are the
-    seconds in which callers may go; `last` says that no other process listens on this socket."""
-    await app.drain()
+    seconds in which callers may go; `last` says that no other process listens on this socket.
+    Returns False if something did not stop in time, such as a store that is away."""
+    whole = await _within(DRAIN_SECONDS, app.drain(), "Some services still have work")
     if drain:
         await _let_go(app, listener, drain)
         if last:
             await listener.ignore_new()
     listener.refuse()
     await listener.settle()
-    await app.stop()
+    left = (
+        "The server ends before everything was returned to its store. What was acknowledged is "
+        "stored; tasks that run here go on elsewhere, or after the next start, when the lease of "
+        "this process is over"
+    )
+    whole = await _within(STOP_SECONDS, app.stop(), left) and whole
     await listener.end(LINGER)
+    return whole
+
+
+async def _within(seconds: float, stop: Coroutine[Any, Any, None], problem: str) -> bool:
+    """Waits for a part of the stop, but no longer than this: an orchestrator kills what takes ten
+    seconds. Then it says what is left, and leaves it."""
+    stopped = asyncio.ensure_future(stop)
+    done, _ = await asyncio.wait({stopped}, timeout=seconds)
+    if not done:
+        stopped.cancel()
+        server_log.warning(problem, seconds=seconds)
+        return False
+    stopped.result()
+    return True
 
 
 async def _let_go(app: App, listener: GranianServer, seconds: float) -> None:

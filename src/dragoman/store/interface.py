@@ -136,6 +136,8 @@ class Store(Protocol):
 
     shared: bool
     """Whether another process may change this store while it is open."""
+    unreachable: bool
+    """Whether the last attempt to open the store failed because its database is away."""
     sessions: SessionStore
     """The session tokens that were given out. It may be used only while the store is open."""
     registry: RegistryStore

@@ -41,6 +41,9 @@ MAX_RETRIES = 30
 """How often a write is retried while the store is unavailable: about as long as a lease lasts."""
 MAX_RETRY_PAUSE_SECONDS = 1.0
 """The longest pause before a retry. Callers of the task are refused until one succeeds."""
+STALL_SECONDS = 1.5
+"""How long a store may be away before those that wait for the task are told. A moment costs
+nothing."""
 
 WORKING = StateChanged(state=State.WORKING)
 
@@ -112,6 +115,8 @@ class EventWriter:
     _weight: int
     """The part of `size` that is still queued."""
     _in_flight: Write | Draft | None
+    _departed_at = 0.0
+    """The loop time at which the write in flight was handed over first."""
     _recovering: bool
     """Whether a write was refused because of its content; nothing is written until `resume`."""
     _claim: Claim | None
@@ -280,6 +285,7 @@ class EventWriter:
 
     def _depart(self, write: Write | Draft) -> None:
         self._in_flight = write
+        self._departed_at = self.shared.loop.time()
         self._queue = []
         self._weight = 0
         self.records = ()
@@ -333,7 +339,7 @@ class EventWriter:
             # caller still waits for the response and can send again.
             self._retries += 1
             self._in_flight = write
-            if not self.stalled:
+            if not self.stalled and self.shared.loop.time() - self._departed_at >= STALL_SECONDS:
                 self._stall(owner)
             pause = min(0.05 * 2**self._retries, MAX_RETRY_PAUSE_SECONDS)
             self.shared.loop.call_later(pause, self._send_again, write)

@@ -46,6 +46,7 @@ class MemoryStore(OutboxCalls):
     """Implements `Store`. `done` is called before `create` and `append` return."""
 
     shared = False
+    unreachable = False
 
     def __init__(
         self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None

@@ -33,7 +33,6 @@ from .pool import (
     HANG,
     LONGEST_PAUSE,
     LOST,
-    PATIENCE,
     DatabasePool,
     check_argument,
     refusal_of,
@@ -245,7 +244,7 @@ class CommitQueue:
     # Storing.
 
     async def _store(self, groups: list[Group]) -> None:
-        until = self._loop.time() + PATIENCE
+        until = self._loop.time() + self._pool.patience
         pause = FIRST_PAUSE
         while groups:
             batch = WriteStatement(self._now())
@@ -344,7 +343,7 @@ class CommitQueue:
         """Does the same for a statement that still ran when we looked first: the repetition then
         waits for it, and is refused because of it."""
         try:
-            return group.lost and await self._landed(group, self._loop.time() + PATIENCE)
+            return group.lost and await self._landed(group, self._loop.time() + self._pool.patience)
         except StoreUnavailable:
             return False
 

@@ -26,6 +26,7 @@ from asyncpg.connect_utils import SessionAttribute
 from dragoman.core.errors import ConfigError, Conflict, StoreError, StoreUnavailable
 from dragoman.core.log import Logger
 
+from ..opening import StoreUnreachable
 from .address import PostgresAddress
 
 log = Logger("store")
@@ -142,6 +143,8 @@ class DatabasePool:
         self._idle: list[Database] = []
         self._texts: dict[str, str] = {}
         self._closed = False
+        self.patience = PATIENCE
+        """Seconds for which work waits for the database, unless it says otherwise."""
 
     async def open(self) -> None:
         """Connects for the first time. Raises `ConfigError` if this database cannot be used."""
@@ -149,7 +152,7 @@ class DatabasePool:
         try:
             first = await self._connect()
         except LOST as error:
-            raise ConfigError(f"PostgreSQL cannot be reached: {_plain(error)}.") from error
+            raise StoreUnreachable(f"PostgreSQL cannot be reached: {_plain(error)}.") from error
         except (*_WRONG_ADDRESS, asyncpg.PostgresError) as error:
             raise ConfigError(f"PostgreSQL refuses this address: {_plain(error)}.") from error
         self._idle.append(first)
@@ -185,9 +188,10 @@ class DatabasePool:
 
     # Work.
 
-    async def read(self, job: Job[R], patience: float = PATIENCE) -> R:
+    async def read(self, job: Job[R], patience: float | None = None) -> R:
         """Does a job that may be repeated: one that only reads, or whose second time changes
         nothing. Each of its statements is a transaction of its own."""
+        patience = self.patience if patience is None else patience
         until = asyncio.get_running_loop().time() + patience
         while True:
             try:
@@ -196,9 +200,10 @@ class DatabasePool:
             except TROUBLE as error:
                 await self._pause_after(error, until)
 
-    async def write(self, job: Job[R], patience: float = PATIENCE) -> R:
+    async def write(self, job: Job[R], patience: float | None = None) -> R:
         """Does a job in one transaction. If the connection is lost during the commit, looks up
         whether it has happened. Work that no caller waits for may have more patience."""
+        patience = self.patience if patience is None else patience
         until = asyncio.get_running_loop().time() + patience
         while True:
             marked = False

@@ -25,6 +25,7 @@ from ..limits.budgets import BudgetStore
 from ..limits.run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
+from ..opening import StoreUnreachable
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..replicas import ReplicaStore
@@ -65,6 +66,7 @@ class PostgresStore(OutboxCalls):
     """Implements `WatchedStore`."""
 
     shared = True
+    unreachable = False
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._pool = DatabasePool(parse_address(url))
@@ -87,7 +89,12 @@ class PostgresStore(OutboxCalls):
         self.transfer: TransferStore = PostgresTransfer(self, self._pool)
 
     async def open(self) -> None:
-        await self._pool.open()
+        try:
+            await self._pool.open()
+        except StoreUnreachable:
+            self.unreachable = True
+            raise
+        self.unreachable = False
 
         async def prepare(db: Database) -> None:
             await migrate(db, self._layouts)

@@ -74,6 +74,7 @@ class SqliteStore(OutboxCalls):
     """Implements `Store`: each method is a job for one of its threads."""
 
     shared = True
+    unreachable = False
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path

@@ -1,0 +1,36 @@
+"""Opens a store whose database may start later than we do."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dragoman.core.errors import ConfigError
+from dragoman.core.log import Logger
+
+from .interface import Store
+
+log = Logger("store")
+
+OPEN_RETRY_SECONDS = 1.0
+
+
+class StoreUnreachable(ConfigError):
+    """The database of the store cannot be reached. It may be about to start."""
+
+
+async def open_when_reachable(store: Store) -> None:
+    """Opens a store, and waits for its database as long as that takes. Whatever else keeps the
+    store from being used is raised: it does not pass by itself."""
+    waited = False
+    while True:
+        try:
+            await store.open()
+        except StoreUnreachable as error:
+            if not waited:
+                log.warning("We wait for the store, and are not ready until then", why=error)
+            waited = True
+            await asyncio.sleep(OPEN_RETRY_SECONDS)
+        else:
+            if waited:
+                log.info("The store is reachable now")
+            return
