@@ -25,6 +25,12 @@ from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import State
 from dragoman.mcp import extra
+from dragoman.mcp.session_shares import (
+    MOST_SESSIONS_OF_CALLER,
+    SessionCaller,
+    SessionShares,
+    TooManySessions,
+)
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.server.serve import address, wind_down
 from dragoman.settings import Limits, Rates, Settings
@@ -116,6 +122,81 @@ async def test_a_session_and_a_task_are_their_callers_alone(tokens: dict[str, An
             found = await mcp.call_tool("answer_task", {"task_id": task, "answer": "x"})
             assert found.is_error
             assert text(found) == "There is no such task."
+
+
+OPENING = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["caller", "stranger"])
+async def test_sessions_are_shared_out_and_one_caller_cannot_have_them_all(
+    tokens: dict[str, Any], known: bool
+) -> None:
+    """One that opens session after session is told when to try again; others are served."""
+    own = settings(auth=tokens) if known else settings()
+    async with served(greeter("Alpha"), own) as url, httpx2.AsyncClient(timeout=60) as web:
+        ann = {**HEADERS, **({"authorization": f"Bearer {TOKENS['ann']}"} if known else {})}
+
+        async def opened() -> httpx2.Response:
+            return await web.post(f"{url}/mcp", json=OPENING, headers=ann)
+
+        first = await opened()
+        assert first.status_code == 200
+        for _ in range(MOST_SESSIONS_OF_CALLER - 1):
+            assert (await opened()).status_code == 200
+        refused = await opened()
+        assert refused.status_code == 503
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert "sessions" in refused.json()["error"]["message"]
+        if known:
+            bob = {**HEADERS, "authorization": f"Bearer {TOKENS['bob']}"}
+            served_too = await web.post(f"{url}/mcp", json=OPENING, headers=bob)
+            assert served_too.status_code == 200
+        # A request that opens no session, and the next session after one has ended, are served.
+        session = {"mcp-session-id": first.headers["mcp-session-id"]}
+        listed = await web.post(f"{url}/mcp", json=LIST, headers={**ann, **session})
+        assert listed.status_code == 200
+        ended = await web.delete(f"{url}/mcp", headers={**ann, **session})
+        assert ended.status_code == 200
+        assert (await opened()).status_code == 200
+        assert (await opened()).status_code == 503
+        await web.post(f"{url}/mcp", json=LIST, headers=ann)  # refused: it is no opening
+
+
+def test_a_session_that_nobody_uses_gives_its_place_back() -> None:
+    now, ann = 0.0, SessionCaller("ann", stranger=False)
+    shares = SessionShares(most=8, most_of_caller=2, idle_seconds=10, clock=lambda: now)
+    for session in ("one", "two"):
+        shares.opened(shares.open(ann), session)
+    with pytest.raises(TooManySessions) as refused:
+        shares.open(ann)
+    assert refused.value.public["retry_after"] == "10"
+    shares.end("two", SessionCaller("bob", stranger=False), gone=True)  # it is not his
+    shares.begin("one", ann)
+    now = 11.0
+    shares.open(ann)  # in place of the second: the first is in use
+    with pytest.raises(TooManySessions):
+        shares.open(ann)
+    shares.end("one", ann)
+    shares.opened(ann, "")  # it was refused
+    shares.open(ann)
+
+
+def test_strangers_together_leave_half_of_the_sessions_to_known_callers() -> None:
+    shares = SessionShares(most=8, most_of_caller=2, idle_seconds=10, clock=lambda: 0.0)
+    for number in range(4):
+        shares.open(SessionCaller(f"192.0.2.{number}", stranger=True))
+    with pytest.raises(TooManySessions):
+        shares.open(SessionCaller("192.0.2.9", stranger=True))
+    shares.open(SessionCaller("ann", stranger=False))
 
 
 async def test_rate_limits_count_requests(tokens: dict[str, Any]) -> None:

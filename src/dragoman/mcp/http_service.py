@@ -46,6 +46,7 @@ from dragoman.security.authentication import certificate_in
 from dragoman.security.rate_limits import Meter
 from dragoman.security.route_policy import Policy
 
+from .session_shares import SessionCaller, TooManySessions
 from .tools import OfferedAgent
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ CALLERS = "dragoman.callers"
 NOT_OURS = frozenset(("last-event-id", "idempotency-key", "a2a-extensions", "x-a2a-extensions"))
 """Headers that mean something else in A2A, or nothing here."""
 STATUS = {
+    TooManySessions: 503,
     Unauthenticated: 401,
     Forbidden: 403,
     TooLarge: 413,
@@ -158,11 +160,13 @@ class McpService(Service):
                 raise
             if len(server.streams) >= server.limits.streams:
                 raise TooMany("Too many streams are open; try again later.")
+            asked = {**scope, CALLERS: callers}
+            opening = sessions.admit(asked)
         except DragomanError as error:
             server.metrics.failed(error.reason, "mcp")
             await _refuse(send, error, (*extra, *server.refusal_headers(error)))
             return
-        await self._handle(sessions, {**scope, CALLERS: callers}, receive, send)
+        await self._handle(sessions, asked, receive, send, opening)
         server.metrics.answered(scope["method"], "mcp", perf_counter() - began)
 
     def _noting_session(self, send: Send) -> Send:
@@ -221,7 +225,12 @@ class McpService(Service):
         return sessions
 
     async def _handle(
-        self, sessions: HttpSessions, scope: Scope, receive: Receive, send: Send
+        self,
+        sessions: HttpSessions,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        opening: SessionCaller | None,
     ) -> None:
         server = self._server
         task = asyncio.current_task()
@@ -229,7 +238,7 @@ class McpService(Service):
         stream = OpenStream(task, server)
         server.streams.add(stream)
         try:
-            await self._answer(sessions, scope, receive, send)
+            await self._answer(sessions, scope, receive, send, opening)
         except asyncio.CancelledError:
             if not stream.why:  # the server itself cancels the request, which must go on up
                 raise
@@ -238,11 +247,17 @@ class McpService(Service):
             server.streams.discard(stream)
 
     async def _answer(
-        self, sessions: HttpSessions, scope: Scope, receive: Receive, send: Send
+        self,
+        sessions: HttpSessions,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        opening: SessionCaller | None,
     ) -> None:
         server = self._server
         try:
-            await sessions.handle(scope, receive, partial(_send, server.limits.stall, send))
+            timed = partial(_send, server.limits.stall, send)
+            await sessions.handle(scope, receive, timed, opening)
         except* _Stalled:  # the package sends from tasks of its own
             server.metrics.streams_stalled += 1
             server.log.warning("stream_stalled", dialect="mcp")
