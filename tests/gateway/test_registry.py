@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -165,6 +166,10 @@ async def test_a_name_that_is_taken_is_refused_and_never_replaced(people: dict[s
         ({"name": "x" * 64, "url": FAR}, "cannot be the name"),
         ({"name": "one", "url": "http://127.0.0.1:80"}, "may not be called"),
         ({"name": "one", "url": "http://10.0.0.1:80"}, "may not be called"),
+        ({"name": "one", "url": "http://10.0.0.1:80"}, "allow_private in [server]"),
+        ({"name": "one", "url": "iat+ws://127.0.0.1:9/iat/ws"}, "allow_private in [server]"),
+        ({"name": "one", "url": "xiaoyi+ws://93.184.216.34:9000/x"}, "dials in"),
+        ({"name": "one", "url": FAR, "urls": ["xiaoyi+ws://93.184.216.34:9/x"]}, "dials in"),
         ({"name": "one", "url": "http://[::1]:80"}, "may not be called"),
         ({"name": "one", "url": "http://169.254.169.254"}, "may not be called"),
         ({"name": "one", "url": "file:///etc/passwd"}, ""),
@@ -185,6 +190,51 @@ async def test_a_wrong_registration_is_told_what_is_wrong(
         assert reply.status_code == 400
         assert said in reply.json()["message"]
         assert await running.names() == ["alpha"]
+
+
+async def test_what_no_setting_opens_is_refused_without_naming_one(
+    people: dict[str, Any],
+) -> None:
+    async with gateway(people, server={"allow_private": False}) as running:
+        reply = await running.register("ann", "one", "http://169.254.169.254")
+        assert reply.status_code == 400
+        assert "allow_private" not in reply.json()["message"]
+
+
+async def test_a_registrar_cannot_have_us_listen(people: dict[str, Any]) -> None:
+    """`xiaoyi+ws` names an address of ours. Whoever has a token must not open ports here."""
+    async with gateway(people) as running:
+        for where in ("127.0.0.1:9", "0.0.0.0:9", "93.184.216.34:9"):
+            reply = await running.register("ann", "one", f"xiaoyi+ws://{where}/x")
+            assert reply.status_code == 400
+            assert "dials in" in reply.json()["message"]
+        public = await running.register("olga", "one", "xiaoyi+ws://93.184.216.34:9/x")
+        assert public.status_code == 400
+
+
+async def test_registrations_are_in_the_audit_log(people: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    async with gateway(people, server={"audit": str(path)}) as running:
+        await running.register("ann", "one", lease=60)
+        await running.register("ann", "one", "", lease=60)  # a renewal changes nothing
+        await running.register("bob", "one")
+        await running.register("carl", "two")
+        await running.register("ann", "one", f"{FAR}/elsewhere")
+        await running.client.delete("/agents/one", headers=as_("bob"))
+        await running.client.delete("/agents/one", headers=as_("olga"))
+        await running.client.post("/agents", json={"name": "three", "url": FAR})  # nobody
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    told = [(one["principal"], one["operation"], one["agent"], one["outcome"]) for one in lines]
+    assert told == [
+        ("ann", "RegisterAgent", "one", "ok"),
+        ("bob", "RegisterAgent", "one", "conflict"),
+        ("carl", "RegisterAgent", "-", "forbidden"),
+        ("ann", "RegisterAgent", "one", "ok"),
+        ("bob", "UnregisterAgent", "one", "not_found"),
+        ("olga", "UnregisterAgent", "one", "ok"),
+    ]
+    assert [one["why"] for one in lines if one["outcome"] == "ok"] == ["token", "token", "token"]
+    assert FAR not in path.read_text()  # where agents are, is not in it
 
 
 async def test_a_huge_card_is_refused(people: dict[str, Any]) -> None:

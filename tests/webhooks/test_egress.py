@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import BadParams
 from dragoman.core.model import Hook
 from dragoman.core.operations import SetHook
+from dragoman.security.outbound.address_scopes import TypedHost
 from dragoman.security.outbound.guarded_http import (
     GuardedHttp,
     Rules,
@@ -164,6 +165,28 @@ def test_a_list_of_hosts_keeps_all_others_out() -> None:
     ):
         with pytest.raises(BadParams):
             parse(f"https://{host}/", listed)
+
+
+METADATA = (
+    *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+    *("[fd00:ec2::254]", "[fd00:ec2::23]", "[fd20:ce::254]", "[fd00:42::42]"),
+    "[::ffff:100.100.100.200]",
+)
+"""Where clouds give their machines credentials, private networks or not."""
+
+
+@pytest.mark.parametrize("host", METADATA)
+def test_metadata_of_clouds_is_closed_whatever_is_allowed(host: str) -> None:
+    with pytest.raises(BadParams):
+        parse(f"http://{host}/latest/meta-data", Rules(allow_private=True, allow_loopback=True))
+    typed = TypedHost(host.strip("[]"), Rules(allow_private=True))
+    with pytest.raises(BadParams):
+        typed.checked([host.strip("[]")])
+
+
+def test_the_neighbours_of_metadata_stay_private_addresses() -> None:
+    for host in ("100.100.100.201", "[fd00:ec3::254]", "[fd00:42::43]"):
+        parse(f"http://{host}/", Rules(allow_private=True))
 
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254/", "http://0.0.0.0/", "http://[ff02::1]/"])

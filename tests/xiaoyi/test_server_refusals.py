@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,26 @@ async def test_wrong_credentials_are_refused(wrong: dict[str, str]) -> None:
     async with asyncio.timeout(120), gateway() as door:
         assert await refused(door, door.headers(**wrong)) == 401
         assert not door.service.links.open
+
+
+async def test_many_refusals_are_told_once_a_second_with_their_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    many = 40
+    async with asyncio.timeout(120), gateway() as door:
+        for _ in range(many):
+            assert await refused(door, door.headers(**{"x-sign": "AAAA"})) == 401
+
+        def told() -> list[str]:
+            return [each for each in caplog.messages if "link is refused" in each]
+
+        def counted() -> int:
+            return sum(int(re.search(r"count=(\d+)", each)[1]) for each in told())  # type: ignore[index]
+
+        await until(lambda: counted() == many)
+        seconds = {record.created for record in caplog.records if "refused" in record.getMessage()}
+        assert len(told()) <= max(seconds) - min(seconds) + 2
+        assert "a wrong signature" in told()[0]
 
 
 async def test_the_wrong_secret_key_is_refused() -> None:

@@ -9,16 +9,22 @@ as an empty string and has no such limit of its own.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
+
+from dragoman.core.log import Logger
 
 RECENT = 3600.0
 """The seconds for which an address is remembered."""
 MOST_RECENT = 10_000
 BARRED = 1.0
 """The seconds for which strangers at an address get no slot after one of them sent too much."""
+
+
+REFUSAL_LOG_INTERVAL_SECONDS = 1.0
 
 
 class Slots:
@@ -103,6 +109,36 @@ class RecentAddresses:
 
     def __contains__(self, address: str) -> bool:
         return self._until.get(address, 0.0) > self._clock()
+
+
+class RefusalLog:
+    """Logs refusals that strangers can cause as often as they like: at most one line a second.
+
+    The first refusal is logged at once. Those of the next second become one line with their count
+    and what the last of them was.
+    """
+
+    def __init__(self, log: Logger, event: str) -> None:
+        self._log, self._event = log, event
+        self._count = 0
+        """The refusals that are not logged yet."""
+        self._last: dict[str, object] = {}
+        self._pause: asyncio.TimerHandle | None = None
+
+    def add(self, **fields: object) -> None:
+        """Logs a refusal, now or with those that follow."""
+        self._count, self._last = self._count + 1, fields
+        if self._pause is None:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._pause = None
+        if not self._count:
+            return
+        self._log.warning(self._event, count=self._count, **self._last)
+        self._count = 0
+        loop = asyncio.get_running_loop()
+        self._pause = loop.call_later(REFUSAL_LOG_INTERVAL_SECONDS, self._flush)
 
 
 def network_of(address: str) -> str:

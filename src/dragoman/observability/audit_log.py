@@ -30,8 +30,6 @@ from .log import CallRecords
 MOST_CHARS = 256
 """The length of a text of the caller's in a line."""
 OK, DISCONNECTED, CRASHED = "ok", "disconnected", "agent_crashed"
-CHOOSE = "ChooseAgent"
-"""The operation of a line about the choice of an agent, which no caller can ask for."""
 
 
 class AuditedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,7 +52,8 @@ class AuditedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ms: int
     """The milliseconds that the call took."""
     why: str = ""
-    """Why this agent was chosen for a skill, in a line of its own (`ChooseAgent`)."""
+    """Why this agent was chosen for a skill (`ChooseAgent`), or the source of a registration
+    (`RegisterAgent`, `UnregisterAgent`)."""
 
 
 class AuditLog:
@@ -88,17 +87,19 @@ class AuditLog:
         self._unwritten.clear()
 
 
-def audited_choice(ctx: Context, skill: str, agent: str, why: str) -> AuditedCall:
-    """Returns the line that says which agent was chosen for a skill, and why."""
+def audited_change(
+    ctx: Context, operation: str, agent: str, *, skill: str = "", outcome: str = OK, why: str = ""
+) -> AuditedCall:
+    """Returns the line about something that is no call of an agent: a choice or a registration."""
     return AuditedCall(
         at=_now(),
         principal=ctx.principal[:MOST_CHARS],
         tenant=ctx.tenant[:MOST_CHARS],
-        agent=agent,
+        agent=agent[:MOST_CHARS],
         skill=skill[:MOST_CHARS],
-        operation=CHOOSE,
+        operation=operation,
         dialect=ctx.dialect,
-        outcome=OK,
+        outcome=outcome,
         ms=0,
         why=why,
     )

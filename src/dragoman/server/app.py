@@ -195,7 +195,7 @@ class App(AgentRouter):
                 self.listed.about = self.registry.about
                 self._is_online = self.registry.is_online
                 self._registration = RegistrationEndpoints(
-                    self.registry, access, self.server, settings
+                    self.registry, access, self.server, settings, shared.audit
                 )
                 patterns[PATTERN] = is_entry
                 for path, methods in self._registration.routes().items():

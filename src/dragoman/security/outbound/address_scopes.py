@@ -43,6 +43,14 @@ PRIVATE = _networks(
 )
 """The networks that `allow_private` opens beside loopback. Link-local stays closed, because cloud
 metadata is served there."""
+METADATA = _networks(
+    "100.100.100.200/32",  # Alibaba Cloud
+    "fd00:ec2::/112",  # AWS: instance metadata, credentials of containers and pods, time, names
+    "fd20:ce::254/128",  # Google Cloud
+    "fd00:42::42/128",  # Scaleway
+)
+"""The metadata services that clouds have put into private networks, beside those in link-local
+ones: whoever reaches them gets the credentials of the machine, so no setting opens them."""
 
 NEVER = _networks(
     *("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
@@ -97,6 +105,8 @@ def scope_of(address: Address) -> AddressScope:
         address = mapped
     if any(address in network for network in LOOPBACK):
         return AddressScope.LOOPBACK
+    if any(address in network for network in METADATA):
+        return AddressScope.CLOSED
     if any(address in network for network in PRIVATE):
         return AddressScope.PRIVATE
     if address.is_unspecified:

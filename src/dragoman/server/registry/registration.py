@@ -7,8 +7,11 @@ Callers authenticate with the schemes of the settings, and their scopes say what
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.client.addresses import dialects_of, web_form
 from dragoman.client.cards import card_in
@@ -40,6 +43,9 @@ from dragoman.store.registry import RegistryEntry, Source
 
 from ..agent_names import checked
 
+if TYPE_CHECKING:
+    from dragoman.observability.audit_log import AuditLog
+
 REGISTER, ADMIN = "agents:register", "agents:admin"
 """The scopes that a caller needs."""
 MOST_BODY = 256 * 1024
@@ -47,6 +53,7 @@ MOST_ADDRESSES, MOST_TAGS, MOST_TAG_CHARS = 16, 32, 64
 SHORTEST_LEASE, LEASE, LONGEST_LEASE = 5.0, 60.0, 86_400.0
 """The shortest, the default and the longest lease, in seconds."""
 PATTERN = f"{AGENTS}/{{name}}"
+XIAOYI_SCHEME = "xiaoyi"
 _STATUS: dict[type[DragomanError], int] = {
     Unauthenticated: 401,
     Forbidden: 403,
@@ -75,13 +82,51 @@ class RegistrationRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 _read = msgspec.json.Decoder(RegistrationRequest).decode
 
 
+class RegistrationRecord:
+    """The line of the audit log about one registration. Callers that are not known write none."""
+
+    def __init__(self, audit: AuditLog | None, operation: str) -> None:
+        self._audit, self._operation = audit, operation
+        self._caller: Context | None = None
+        self.agent = "-"
+
+    def begin(self, caller: Context) -> None:
+        """Notes who asks. Raises `StoreUnavailable` if nothing can be recorded now."""
+        if self._audit is not None:
+            self._audit.check()
+        self._caller = caller if caller.schemes else None
+
+    def done(self, source: Source) -> None:
+        """Records that the registry was changed."""
+        self._record("ok", source.value)
+
+    def refused(self, error: DragomanError | LookupError) -> None:
+        """Records that the registry was not changed."""
+        self._record(error.reason if isinstance(error, DragomanError) else "not_found", "")
+
+    def _record(self, outcome: str, why: str) -> None:
+        if self._audit is None or self._caller is None:
+            return
+        from dragoman.observability.audit_log import audited_change
+
+        self._audit.record(
+            audited_change(self._caller, self._operation, self.agent, outcome=outcome, why=why)
+        )
+
+
 class RegistrationEndpoints:
     """Registers agents for callers that may do so."""
 
     def __init__(
-        self, registry: Registry, access: ServerAccess, server: ServerContext, settings: Settings
+        self,
+        registry: Registry,
+        access: ServerAccess,
+        server: ServerContext,
+        settings: Settings,
+        audit: AuditLog | None,
     ) -> None:
         self._registry, self._access, self._server = registry, access, server
+        self._audit = audit
         self._rules = Rules(
             allow_private=settings.server.allow_private, ports=tuple(range(1, 65_536))
         )
@@ -98,8 +143,9 @@ class RegistrationEndpoints:
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Registers an agent, or renews its lease."""
         body = RequestBody(scope, receive, headers_in(scope["headers"]))
+        record = RegistrationRecord(self._audit, "RegisterAgent")
         try:
-            source, owner = await self._owner(scope)
+            source, owner = await self._owner(scope, record)
             data = await body.read(self._server)
             if len(data) > MOST_BODY:
                 raise TooLarge(limit=str(MOST_BODY))
@@ -107,11 +153,15 @@ class RegistrationEndpoints:
                 said = _read(data)
             except (msgspec.DecodeError, UnicodeDecodeError) as exc:
                 raise BadParams(f"The registration is not valid: {exc}") from None
+            record.agent = said.name
             entry = await self._register(said, source, owner)
         except (DragomanError, LookupError) as error:
+            record.refused(error)
             await body.drain()
             await self._refuse(send, error)
             return
+        if said.url or said.urls:  # a renewal, every few seconds, changes nothing
+            record.done(entry.source)
         found = {"name": entry.name, **told(entry, wall_clock())}
         await answer(send, 200, msgspec.json.encode(found))
 
@@ -121,8 +171,10 @@ class RegistrationEndpoints:
         await RequestBody(scope, receive, headers_in(scope["headers"])).drain()
         whole = f"{scope.get('root_path', '')}{scope['path']}".rstrip("/")
         name = whole.rpartition("/")[2]
+        record = RegistrationRecord(self._audit, "UnregisterAgent")
         try:
-            source, owner = await self._owner(scope)
+            source, owner = await self._owner(scope, record)
+            record.agent = name
             known = await self._registry.store.find(name)
             if known is not None and source is Source.CLI and known.source is not Source.FILE:
                 source, owner = known.source, known.owner
@@ -130,12 +182,15 @@ class RegistrationEndpoints:
                 raise LookupError(f"You have registered no agent called {name[:64]}.")
             await self._registry.look()
         except (DragomanError, LookupError) as error:
+            record.refused(error)
             await self._refuse(send, error)
             return
+        record.done(source)
         await answer(send, 204)
 
-    async def _owner(self, scope: Scope) -> tuple[Source, str]:
+    async def _owner(self, scope: Scope, record: RegistrationRecord) -> tuple[Source, str]:
         caller: Context = await admitted(scope, self._access.authenticator)
+        record.begin(caller)
         if ADMIN in caller.scopes:
             return Source.CLI, ""
         if REGISTER not in caller.scopes:
@@ -164,7 +219,7 @@ class RegistrationEndpoints:
             assert entry is not None  # noqa: S101  it was renewed just now
             return entry
         urls = tuple(dict.fromkeys(filter(None, (said.url, *said.urls))))
-        await self._check(urls, said.tags)
+        await self._check(urls, said.tags, source)
         card = msgspec.json.encode(said.card) if said.card is not None else b""
         if card:
             try:
@@ -185,7 +240,7 @@ class RegistrationEndpoints:
         await self._registry.look()
         return entry
 
-    async def _check(self, urls: tuple[str, ...], tags: tuple[str, ...]) -> None:
+    async def _check(self, urls: tuple[str, ...], tags: tuple[str, ...], source: Source) -> None:
         if len(urls) > MOST_ADDRESSES:
             raise BadParams(f"An agent has at most {MOST_ADDRESSES} addresses.", field="urls")
         if len(tags) > MOST_TAGS or any(len(tag) > MOST_TAG_CHARS for tag in tags):
@@ -195,13 +250,44 @@ class RegistrationEndpoints:
             )
         for url in urls:
             try:
-                dialects_of(url)
-                target = parse(web_form(url), self._rules)
-                await addresses(target.host, target.port, self._rules)
+                if _is_listened_at(url) and (source is Source.TOKEN or await self._is_public(url)):
+                    raise BadParams(
+                        f"{url[:200]} is an address where we would listen, and none of an agent. "
+                        "An agent of XiaoYi dials in with a key.",
+                        field="url",
+                    )
+                await self._resolved(url, self._rules)
             except ConfigError as exc:
                 raise BadParams(exc.message, field="url") from None
             except Unreachable as exc:
                 raise BadParams(f"{url[:200]} cannot be reached: {exc}.", field="url") from None
+            except BadParams as exc:
+                if self._rules.allow_private or not await self._is_private(url):
+                    raise
+                hint = "It is private: the operator would have to set allow_private in [server]."
+                raise BadParams(f"{exc.message}. {hint}", field="url") from None
+
+    async def _resolved(self, url: str, rules: Rules) -> list[str]:
+        """Returns where a url leads. Raises what is wrong with it."""
+        dialects_of(url)
+        target = parse(web_form(url), rules)
+        return await addresses(target.host, target.port, rules)
+
+    async def _is_private(self, url: str) -> bool:
+        """Returns whether `allow_private` is all that a url lacks."""
+        try:
+            await self._resolved(url, replace(self._rules, allow_private=True))
+        except (DragomanError, Unreachable):
+            return False
+        return True
+
+    async def _is_public(self, url: str) -> bool:
+        """Returns whether a url leads to a public address."""
+        try:
+            await self._resolved(url, replace(self._rules, allow_private=False))
+        except (DragomanError, Unreachable):
+            return False
+        return True
 
     async def _refuse(self, send: Send, error: DragomanError | LookupError) -> None:
         if isinstance(error, LookupError):
@@ -211,6 +297,11 @@ class RegistrationEndpoints:
         status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 400)
         body = msgspec.json.encode({"error": error.reason, "message": error.message})
         await answer(send, status, body, extra=self._access.authenticator.refusal_headers(error))
+
+
+def _is_listened_at(url: str) -> bool:
+    """Returns whether a url says where we listen for an agent, and not where the agent is."""
+    return url.partition("+")[0] == XIAOYI_SCHEME and any(dialects_of(url))
 
 
 def is_entry(path: str) -> bool:

@@ -201,10 +201,12 @@ class SkillPeer:
         turned = found[self._turn % len(found) :] + found[: self._turn % len(found)]
         best = min(turned, key=_load)
         if self._audit is not None:
-            from dragoman.observability.audit_log import audited_choice
+            from dragoman.observability.audit_log import audited_change
 
             self._audit.check()
-            self._audit.record(audited_choice(ctx, self._skill, best.name, why))
+            self._audit.record(
+                audited_change(ctx, "ChooseAgent", best.name, skill=self._skill, why=why)
+            )
         return best
 
     def _is_well(self, mount: AgentMount) -> bool:

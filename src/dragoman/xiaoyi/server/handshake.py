@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dragoman.core.errors import ConfigError, Forbidden, Unauthenticated
 from dragoman.core.log import Logger
 from dragoman.dialects.xiaoyi.signing import ACCESS_KEY, AGENT_ID, SIGN, TIMESTAMP, verify
+from dragoman.net.strangers import RefusalLog
 from dragoman.store.clock import Clock
 from dragoman.store.sessions import SessionStore
 
@@ -41,6 +42,7 @@ class LinkHandshake:
         this server."""
         self._ring, self._used, self._clock = ring, used, clock
         self._window, self._name_in = int(window * 1000), name_in
+        self._refusals = RefusalLog(log, "A link is refused")
         self.on_refusal: Callable[[str, str], None] = lambda agent_id, why: None
         """Called with an agent that was refused although its access key is valid, and why."""
 
@@ -70,12 +72,12 @@ class LinkHandshake:
         if not await self._used.first(mark, int(stamp) + self._window):
             raise self._refused(access_key, "a signature that was used before", claimed)
         if agent_id not in key.agent_ids:
-            log.warning("A link is refused", access_key=access_key, why="a foreign agent id")
+            self._refusals.add(access_key=access_key, why="a foreign agent id")
             raise Forbidden("This access key is not one of this agent.")
         return access_key, agent_id
 
     def _refused(self, access_key: str, why: str, agent_id: str = "") -> Unauthenticated:
         if agent_id:
             self.on_refusal(agent_id, why)
-        log.warning("A link is refused", access_key=access_key[:64], why=why)
+        self._refusals.add(access_key=access_key[:64], why=why)
         return Unauthenticated()
