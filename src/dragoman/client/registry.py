@@ -95,7 +95,7 @@ class RegistryClient:
                 max_size=MOST_BYTES,
             )
         except Unreachable as exc:
-            raise PeerUnreachable(f"{self.url} cannot be reached: {exc}") from exc
+            raise PeerUnreachable(f"{self.url} cannot be reached: {exc}") from None
         if reply.status == 404:
             return None
         try:

@@ -174,14 +174,14 @@ class GrpcTransport(Transport):
             # a status of their own, so this one comes from our side of the channel.
             self._broken = True
             sent = not any(words in text.lower() for words in _NEVER_LEFT)
-            raise PeerUnreachable(f"{self.origin} cannot be reached: {text}", sent=sent) from exc
+            raise PeerUnreachable(f"{self.origin} cannot be reached: {text}", sent=sent) from None
         if any(words in text.lower() for words in _TOO_LARGE) and not details:
             # Our side of the channel says so. A server to which our request is too large sends
             # details.
             size = self.limits.event_size
-            raise PeerMisbehaved(f"The answer is larger than {size} bytes") from exc
+            raise PeerMisbehaved(f"The answer is larger than {size} bytes") from None
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and not details:
-            raise PeerUnreachable(f"{self.origin} did not answer in time", sent=True) from exc
+            raise PeerUnreachable(f"{self.origin} did not answer in time", sent=True) from None
         return failed(code.value[0], text, details if isinstance(details, bytes) else b"")
 
     async def close(self) -> None:

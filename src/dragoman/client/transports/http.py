@@ -138,7 +138,7 @@ class Http:
                     found.pop(0)
         except (TimeoutError, Unreachable) as exc:
             why = str(exc) or "it did not answer in time"
-            raise PeerUnreachable(f"{address.origin} cannot be reached: {why}") from exc
+            raise PeerUnreachable(f"{address.origin} cannot be reached: {why}") from None
         return found[0]
 
     def address(self, url: str) -> Address:
@@ -171,7 +171,7 @@ class Http:
         try:
             found = await http.ask(method, target, **more, seconds=seconds, max_size=max_size)
         except Unreachable as exc:
-            raise not_reached(exc, request.address) from exc
+            raise not_reached(exc, request.address) from None
         return HttpReply(found.status, found.headers, _whole(found.body, found.whole, max_size))
 
     def begin(self, request: HttpRequest, *, idle: float) -> Awaitable[HttpStream]:
@@ -190,7 +190,7 @@ class Http:
             finally:
                 await stream.close()
         except Unreachable as exc:
-            raise not_reached(exc, request.address) from exc
+            raise not_reached(exc, request.address) from None
 
     def _prepared(self, request: HttpRequest) -> tuple[GuardedHttp, str, Target, _Details]:
         verb, address, path, headers, body, who, http2 = request

@@ -156,7 +156,7 @@ class HttpTransport(Transport):
         try:
             events = await self._open(session, frames, ctx, who)
         except Unreachable as exc:
-            raise not_reached(exc, self._address) from exc
+            raise not_reached(exc, self._address) from None
         entries, last, error = events.first
         if last and error is None:  # as most streams do: they cost no generator
             await events.close()
@@ -211,7 +211,7 @@ class HttpTransport(Transport):
                     await events.close()
                 events = await self._open(session, events.again, ctx, who)
         except Unreachable as exc:
-            raise not_reached(exc, self._address) from exc
+            raise not_reached(exc, self._address) from None
 
     async def _unstreamed(self, session: Session, stream: HttpStream) -> list[Any]:
         """Returns what an answer says that is no stream: the stream failed at once, or the server

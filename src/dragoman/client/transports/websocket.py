@@ -103,7 +103,7 @@ async def open_websocket(
         raise _refusal(exc, address, headers) from exc
     except (InvalidHandshake, InvalidMessage, OSError, EOFError, TimeoutError) as exc:
         why = str(exc) or "it did not answer in time"
-        raise PeerUnreachable(f"{address.origin} cannot be reached: {why}") from exc
+        raise PeerUnreachable(f"{address.origin} cannot be reached: {why}") from None
 
 
 def _refusal(exc: InvalidStatus, address: Address, headers: Mapping[str, str]) -> DragomanError:
@@ -136,8 +136,8 @@ def halves(socket: ClientConnection) -> tuple[Receive, Send]:
     async def send(message: AsgiEvent) -> None:
         try:
             await socket.send(message["text"])
-        except ConnectionClosed as exc:
-            raise PeerUnreachable("The connection was closed", sent=True) from exc
+        except ConnectionClosed:
+            raise PeerUnreachable("The connection was closed", sent=True) from None
 
     return receive, send
 
@@ -165,8 +165,8 @@ class _Channel:
         assert self._socket is not None  # noqa: S101  nothing is said before it is open
         try:
             await self._socket.send(frame.body.decode())
-        except ConnectionClosed as exc:
-            raise PeerUnreachable("The connection was closed", sent=True) from exc
+        except ConnectionClosed:
+            raise PeerUnreachable("The connection was closed", sent=True) from None
 
     async def _read(self, socket: ClientConnection) -> None:
         try:
