@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import Struct, field
@@ -33,6 +33,14 @@ MOST_BYTES = 256 * 1024
 SECONDS = 20.0
 JSON = {"accept": "application/json"}
 FORM = {**JSON, "content-type": "application/x-www-form-urlencoded"}
+OUR_PARAMETERS = frozenset(
+    (
+        *("response_type", "response_mode", "client_id", "client_secret", "redirect_uri", "scope"),
+        *("audience", "state", "nonce", "code_challenge", "code_challenge_method"),
+        *("request", "request_uri", "grant_type", "code", "code_verifier", "refresh_token"),
+    )
+)
+"""The parameters of requests to authorization servers that only we set."""
 WELL_KNOWN = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
 
@@ -76,6 +84,15 @@ class AuthorizationServer:
             raise PeerMisbehaved(f"The metadata at {url} belongs to another issuer.")
         return self.checked(replace(found, refresh_url=""))
 
+    async def find(self, issuer: str) -> AuthorizationServerMetadata | None:
+        """Returns the metadata that an issuer publishes about itself, or None if it has none."""
+        for url in _places(issuer):
+            try:
+                return await self.discover(url)
+            except PeerMisbehaved:
+                continue
+        return None
+
     def on_card(self, flow: OAuthFlow) -> AuthorizationServerMetadata:
         """Returns the server that a flow on a card names."""
         return self.checked(
@@ -97,6 +114,13 @@ class AuthorizationServer:
             if not is_safe(url):
                 raise PeerMisbehaved(
                     f"The authorization server must be called over https: {printable(url)}"
+                )
+            # RFC 6749 §3.1: a fragment would swallow the parameters, and a parameter must not occur
+            # twice, so the card cannot set one of ours.
+            names = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, True)}
+            if "#" in url or not names.isdisjoint(OUR_PARAMETERS):
+                raise PeerMisbehaved(
+                    f"The address of the authorization server sets what is ours: {printable(url)}"
                 )
             try:
                 parse(url, Rules(allow_private=True))  # the URL is shown to a person later

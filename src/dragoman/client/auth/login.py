@@ -121,9 +121,11 @@ class Login:
                 *(("deviceCode",) if server.device_url else ()),
                 "clientCredentials",
             ]
-            return _flow(offered, options), server
-        kind = _flow([flow.kind for flow in scheme.flows], options)
-        return kind, await fetcher.server(need, scheme, kind)
+            kind = _flow(offered, options)
+        else:
+            kind = _flow([flow.kind for flow in scheme.flows], options)
+            server = await fetcher.server(need, scheme, kind)
+        return kind, await fetcher.bind(need, server, kind)
 
     async def _grant(
         self,

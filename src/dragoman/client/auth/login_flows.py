@@ -29,6 +29,7 @@ LONGEST_WAIT = 300.0
 INTERVAL, SLOWER = 5.0, 5.0
 """The seconds between two polls for a device code, and those that `slow_down` adds (RFC 8628
 §3.5)."""
+LEAST_INTERVAL_SECONDS = 1.0
 LONGEST_CODE = 1800.0
 MOST_INTERVAL = 60.0
 
@@ -106,7 +107,7 @@ class WithBrowser:
         if iss is not None and not _is_issuer(iss, server):
             raise Unauthenticated("The answer comes from another authorization server.")
         if "error" in said:
-            raise denied(400, said)
+            raise denied(400, said, (said.get("code", ""), said.get("state", "")))
         if not said.get("code"):
             raise PeerMisbehaved("The authorization server gave no code.")
         return said["code"]
@@ -121,12 +122,9 @@ def challenge(verifier: str) -> str:
 def _is_issuer(iss: str, server: AuthorizationServerMetadata) -> bool:
     if server.issuer:
         return hmac.compare_digest(iss.encode(), server.issuer.encode())
-    # The server is known from the card alone, so its issuer must have the origin of an endpoint
-    # on the card.
-    return is_safe(iss) and origin_of(iss) in (
-        origin_of(server.authorization_url),
-        origin_of(server.token_url),
-    )
+    # The server is known from the card alone. The code goes to the token endpoint, so the issuer
+    # must have its origin.
+    return is_safe(iss) and origin_of(iss) == origin_of(server.token_url)
 
 
 class WithDevice:
@@ -156,7 +154,7 @@ class WithDevice:
         form = urlencode({name: value for name, value in asked.items() if value})
         status, said = await self._authority.post(server.device_url, form, headers)
         if status != 200:
-            raise denied(status, said)
+            raise denied(status, said, (client.secret, *headers.values()))
         code, shown, page = (
             said.get(name) for name in ("device_code", "user_code", "verification_uri")
         )
@@ -169,7 +167,8 @@ class WithDevice:
         if isinstance(whole, str) and is_safe(whole):
             self._person.open(whole)
         life = min(_number(said.get("expires_in"), LONGEST_CODE), LONGEST_CODE)
-        interval = min(_number(said.get("interval"), INTERVAL), MOST_INTERVAL)
+        interval = max(_number(said.get("interval"), INTERVAL), LEAST_INTERVAL_SECONDS)
+        interval = min(interval, MOST_INTERVAL)
         asking = {"grant_type": DEVICE, "device_code": str(code)}
         return await self._poll(server, client, asking, interval, self._clock() + life)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -12,10 +12,15 @@ from msgspec import Struct
 from dragoman.core.errors import PeerMisbehaved
 from dragoman.security.outbound.guarded_http import safe_field
 
+from ..credentials import HIDDEN
 from .authorization_server import AuthorizationServer, AuthorizationServerMetadata, Denied
 from .origins import printable
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+SECRET_MEMBERS = ("code", "code_verifier", "device_code", "refresh_token", "subject_token")
+"""The members of our requests that nobody else may see."""
+LEAST_QUOTED = 8
+"""The number of characters from which the beginning of a secret is hidden."""
 LONGEST_LIFE = 10 * 365 * 86_400.0
 
 
@@ -69,19 +74,42 @@ async def token(
     sent = urlencode({name: value for name, value in {**form, **more}.items() if value})
     status, said = await authority.post(url or server.token_url, sent, headers)
     if status != 200:
-        raise denied(status, said)
+        raise denied(status, said, (*_secrets(form), client.secret, *headers.values()))
     return grant_in(said, now)
 
 
-def denied(status: int, said: Mapping[str, Any]) -> Denied:
-    """Returns the refusal as an error whose message is safe to show: it holds nothing that we
-    sent."""
-    error = printable(said.get("error") or f"status {status}", 60)
-    why = printable(said.get("error_description") or "")
+def _secrets(form: Mapping[str, str]) -> Iterable[str]:
+    return (form[name] for name in SECRET_MEMBERS if name in form)
+
+
+def denied(status: int, said: Mapping[str, Any], secrets: Iterable[str] = ()) -> Denied:
+    """Returns the refusal as an error whose message is safe to show: it holds none of the secrets
+    that we sent, nor the beginning of one."""
+    error = str(said.get("error") or f"status {status}")
+    description = str(said.get("error_description") or "")
+    words = f"{printable(error, 60)} ({description})" if description else printable(error, 60)
+    for secret in secrets:
+        token = secret.rpartition(" ")[2]  # without the scheme of the Authorization header
+        for spelling in {secret, quote_plus(secret), token}:
+            words = _without(spelling, words)
     return Denied(
-        f"The authorization server refused: {error}" + (f" ({why})" if why else "") + ".",
-        error=error,
+        f"The authorization server refused: {printable(words, 300)}.", error=printable(error, 60)
     )
+
+
+def _without(secret: str, text: str) -> str:
+    """Returns the text without the secret, or as much of its beginning as there is: a server that
+    quotes our request may cut it."""
+    if len(secret) < LEAST_QUOTED:
+        return text
+    start, at = secret[:LEAST_QUOTED], text.find(secret[:LEAST_QUOTED])
+    while at >= 0:
+        end = at
+        while end < len(text) and text[end] == secret[end - at : end - at + 1]:
+            end += 1
+        text = f"{text[:at]}{HIDDEN}{text[end:]}"
+        at = text.find(start, at + len(HIDDEN))
+    return text
 
 
 def grant_in(said: Mapping[str, Any], now: float) -> TokenGrant:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.card import OAuth2, OpenId
 from dragoman.core.errors import PeerUnreachable, Unauthenticated
@@ -82,8 +83,8 @@ class TokenRefresher:
     async def server(
         self, need: Need, scheme: OAuth2 | OpenId, kind: str
     ) -> AuthorizationServerMetadata:
-        """Returns the authorization server of a scheme, if it is the one that the user trusts."""
-        authority, own = self.authority(need.owner), need.own
+        """Returns the authorization server of a scheme. Nothing may be sent to it before `bind`."""
+        authority = self.authority(need.owner)
         if isinstance(scheme, OpenId):
             found = await authority.discover(scheme.url)
         else:
@@ -96,12 +97,54 @@ class TokenRefresher:
                         "endpoints."
                     )
                 found = told
-        if own.issuer and not _is(found, own.issuer):
+        return found
+
+    async def bind(
+        self, need: Need, server: AuthorizationServerMetadata, kind: str
+    ) -> AuthorizationServerMetadata:
+        """Returns the server, if all endpoints of a flow belong to one authorization server, and to
+        the one that the user trusts.
+
+        The other side writes the card. It could have a person log in at an honest server and the
+        code, the verifier or the refresh token sent to its own (mix-up, RFC 9700 §4.4). So the
+        endpoints have one origin, or metadata connects them: that of the configured issuer, or of
+        the origin at which the person logs in.
+        """
+        front = server.authorization_url if kind == "authorizationCode" else ""
+        front = server.device_url if kind == "deviceCode" else front
+        first = front or server.token_url
+        if server.refresh_url and origin_of(server.refresh_url) != origin_of(server.token_url):
+            raise Unauthenticated(
+                f"The card of {shown(need.owner)} has tokens refreshed at "
+                f"{shown(origin_of(server.refresh_url))}, which did not issue them; nothing was "
+                "sent there."
+            )
+        issuer = need.own.issuer
+        origins = {origin_of(first), origin_of(server.token_url)}
+        if issuer:
+            is_bound = server.issuer == issuer or (
+                not server.issuer and origins == {origin_of(issuer)}
+            )
+        else:
+            of_front = bool(server.issuer) and origin_of(server.issuer) == origin_of(first)
+            is_bound = len(origins) == 1 or of_front
+        if is_bound:
+            return server
+        if not server.issuer:  # the card has no metadata, but there may be some
+            publisher = issuer or shown(origin_of(first))
+            told = await self.authority(need.owner).find(publisher)
+            if told is not None and _names_endpoints(told, server, kind):
+                return replace(told, refresh_url=server.refresh_url)
+        if issuer:
             raise Unauthenticated(
                 f"The card of {shown(need.owner)} names another authorization server than "
-                f"{own.issuer}; nothing was sent to it."
+                f"{issuer}; nothing was sent to it."
             )
-        return found
+        raise Unauthenticated(
+            f"The card of {shown(need.owner)} has people log in at {shown(origin_of(first))} for "
+            f"tokens of {shown(origin_of(server.token_url))}, and nothing shows that they belong "
+            "together. If they do, set issuer in credentials.toml."
+        )
 
     async def token(self, need: Need, scheme: OAuth2 | OpenId) -> StoredToken | None:
         """Returns the token for a scheme, if there is one or one can be fetched without a
@@ -148,7 +191,16 @@ class TokenRefresher:
         secret = own.client_secret if own.client_id == kept.client_id else ""
         client = OAuthClient(kept.client_id, secret)
         form = {"grant_type": "refresh_token", "refresh_token": kept.refresh}
+        if own.issuer not in ("", kept.issuer) and origin_of(own.issuer) != origin_of(
+            server.token_url
+        ):
+            raise Unauthenticated(
+                f"The token for {shown(kept.origin)} is of another authorization server than "
+                f"{own.issuer}. Log in again: dragoman login {shown(kept.origin)}"
+            )
         url = kept.refresh_url or kept.token_url
+        if origin_of(url) != origin_of(kept.token_url):  # stored by a version that allowed it
+            url = kept.token_url
         authority = self.authority(kept.origin)
         try:
             grant = await token(authority, server, client, form, self._clock(), url=url)
@@ -166,7 +218,8 @@ class TokenRefresher:
         self, need: Need, scheme: OAuth2 | OpenId, kept: StoredToken | None
     ) -> StoredToken:
         own = need.own
-        server = await self.server(need, scheme, "clientCredentials")
+        kind = "clientCredentials"
+        server = await self.bind(need, await self.server(need, scheme, kind), kind)
         if kept is not None and kept.token_url:
             _same_server(kept, server)
         form = {
@@ -207,10 +260,15 @@ class TokenRefresher:
         return kept
 
 
-def _is(server: AuthorizationServerMetadata, issuer: str) -> bool:
-    if server.issuer:
-        return server.issuer == issuer
-    return origin_of(server.token_url) == origin_of(issuer)
+def _names_endpoints(
+    metadata: AuthorizationServerMetadata, server: AuthorizationServerMetadata, kind: str
+) -> bool:
+    """Returns whether metadata names the endpoints that a card has for a flow."""
+    if metadata.token_url != server.token_url:
+        return False
+    if kind == "authorizationCode":
+        return metadata.authorization_url == server.authorization_url
+    return kind != "deviceCode" or metadata.device_url == server.device_url
 
 
 def _same_server(kept: StoredToken, server: AuthorizationServerMetadata) -> None:
