@@ -22,8 +22,9 @@ if __name__ == "__main__":
 from doctor.servers import wait_for
 from dragoman import State, Task, connect
 from dragoman.client import RemoteAgent
+from dragoman.core.errors import Unsupported
 from interop.matrix import Verdict, drawn, filled, heard
-from interop.peers import AG2, AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS, Peer
+from interop.peers import AG2, AGENT_FRAMEWORK, AGNO, CREWAI, GOOGLE_ADK, STRANDS, Peer
 from interop.serving import served
 from ports import own_port
 
@@ -40,6 +41,8 @@ class Framework(NamedTuple):
 
     peer: Peer
     script: str
+    path: str = ""
+    """Where its server has the agent."""
 
     @property
     def name(self) -> str:
@@ -63,6 +66,7 @@ FRAMEWORKS = (
     Framework(AGENT_FRAMEWORK, "agent_framework"),
     Framework(AG2, "ag2"),
     Framework(STRANDS, "strands"),
+    Framework(AGNO, "agno", "/a2a/agents/desk"),
 )
 THEIRS = {
     "send": "send",
@@ -138,7 +142,7 @@ def their_server(framework: Framework, folder: Path) -> Iterator[str]:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         wait_for(port, process, log)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}{framework.path}"
     finally:
         process.terminate()
         try:
@@ -161,6 +165,8 @@ async def _ask_server(url: str) -> Verdicts:
             async with asyncio.timeout(PATIENCE), connect(url) as agent:
                 await operation(agent)
             verdicts[name] = Verdict(True)
+        except Unsupported as exc:
+            verdicts[name] = Verdict(True, cannot=exc.message)
         except Exception:  # any failure is a verdict
             verdicts[name] = Verdict(False, detail=traceback.format_exc())
     return verdicts

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from frameworks import matrix
 from frameworks.matrix import FRAMEWORKS, FULL, OURS, PAGE, THEIRS, TRIED, Framework, Verdicts
 from interop.peers import HEAVY, LIGHT, PeerUnavailable
+from interop.serving import served
 
 # The first test of a framework builds its environment and runs a whole script.
 pytestmark = pytest.mark.slow
@@ -93,3 +95,18 @@ def test_every_framework_is_on_the_page_and_set_up() -> None:
 @pytest.mark.parametrize("script", sorted(Path(matrix.HERE).glob("*/*.py")), ids=lambda p: p.stem)
 def test_every_script_belongs_to_a_framework(script: Path) -> None:
     assert script in {path for each in FRAMEWORKS for path in (each.client, each.server)}
+
+
+@pytest.mark.skipif(not FULL, reason="needs Google ADK (make test-full)")
+@pytest.mark.parametrize("listed", [True, False])
+def test_adk_takes_a_card_with_grpc_unless_it_is_listed(tmp_path: Path, *, listed: bool) -> None:
+    """It wants every interface on the http origin of the card, and the page says so."""
+    (adk,) = [each for each in FRAMEWORKS if each.script == "google_adk"]
+    config = "[server]\ngrpc = true\n" + ("" if listed else "grpc_listed = false\n")
+    with served(tmp_path, matrix.HERE / "agent.py", config=config) as url:
+        card = urllib.request.urlopen(f"{url}/.well-known/agent-card.json", timeout=60).read()
+        assert (b'"GRPC"' in card) == listed
+        verdict = matrix.ask_client(adk, url)["send"]
+        assert verdict.ok != listed, verdict.detail
+    said = (tmp_path / "server.log").read_text()
+    assert ("grpc_listed = false" in said) == listed, said

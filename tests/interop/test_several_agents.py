@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from interop.peers import A2A_JS, A2A_SDK, Peer, PeerUnavailable
+from dragoman.settings import HostedAgent
+from interop.agent import agent as desk
+from interop.peers import A2A_JS, A2A_SDK, A2A_SDK_0_3, Peer, PeerUnavailable
 from interop.serving import AGENT, served
+from server.two_agents import desk as greeter
+from server.two_agents import serving
 
 CLIENTS = Path(__file__).parent / "clients"
 SDK, JS, GRPC = (
@@ -83,3 +88,18 @@ def test_whoever_looks_for_one_card_is_told_which_there_are(server: str, path: s
     assert [each["name"] for each in told["agents"]] == ["alpha", "beta"]
     with urllib.request.urlopen(told["agents"][1]["cardUrl"], timeout=60) as reply:
         assert json.load(reply)["name"] == "Interop desk"
+
+
+async def test_a_client_of_0_3_reaches_one_of_several_over_grpc_at_its_own_port() -> None:
+    """0.3 has no word for the agent, so only a port can name it (ADR 0015)."""
+    agents = {"beta": HostedAgent(file="x", grpc_port=0)}
+    async with serving({"alpha": greeter("alpha"), "beta": desk}, agents=agents) as two:
+        script = CLIENTS / "a2a_sdk_0_3_grpc_client.py"
+        address = f"{two.url}/agents/beta"
+        done = await asyncio.to_thread(A2A_SDK_0_3.run, script, address, timeout=300)
+        found = {line["scenario"]: line for line in map(json.loads, done.stdout.splitlines())}
+        for scenario in SCENARIOS:
+            assert scenario in found, done.stderr
+            assert found[scenario]["ok"], found[scenario]["detail"]
+        await two.app.replace_agent("beta", greeter("gamma"))  # the port changes hands
+        assert two.app.mounts["beta"].agent.description == "Says gamma."

@@ -28,6 +28,7 @@ class ServeOptions(TypedDict, total=False):
     grpc_port: int
     grpc_url: str
     grpc_form: Literal["host:port", "grpc", "http"]
+    grpc_listed: bool
     mcp: bool | None
     store: str
     audit: str

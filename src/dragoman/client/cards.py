@@ -38,6 +38,7 @@ from dragoman.core.session import Introduction
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.a2a import PYTHON_A2A
 from dragoman.dialects.a2a.cards import documents
+from dragoman.dialects.a2a.legacy import agno
 from dragoman.dialects.refusals import explained
 from dragoman.security.outbound.failures import is_web_page
 
@@ -345,4 +346,4 @@ def card_in(body: bytes) -> Card:
         # Their cards say 0.3, but their servers support none of its methods.
         own = tuple(replace(each, version=PYTHON_A2A.dialect) for each in card.interfaces)
         card = replace(card, interfaces=own)
-    return card
+    return replace(card, interfaces=tuple(map(agno.interface_in, card.interfaces)))

@@ -27,13 +27,8 @@ def check(settings: Settings) -> None:
                 f"server.hosts must be host names without a scheme or port, `.example.com` or `*`, "
                 f"not '{host}'."
             )
-    if server.grpc_url and not re.fullmatch(
-        r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
-    ):
-        raise ConfigError(
-            "grpc_url must be host:port, optionally with grpc://, grpcs://, http:// or https://, "
-            f"not '{server.grpc_url}'."
-        )
+    _check_grpc_url("grpc_url", server.grpc_url)
+    _check_agent_ports(settings)
     space_of(settings.workspace)
     if settings.signing.jku and not settings.signing.jku.startswith("https://"):
         raise ConfigError(
@@ -70,6 +65,32 @@ def check(settings: Settings) -> None:
     for name, kept in settings.retention.items():
         if kept.keep_tasks <= 0:
             raise ConfigError(f"[retention.{name}]: keep_tasks must be more than 0.")
+
+
+def _check_grpc_url(key: str, url: str) -> None:
+    if url and not re.fullmatch(r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", url):
+        raise ConfigError(
+            f"{key} must be host:port, optionally with grpc://, grpcs://, http:// or https://, "
+            f"not '{url}'."
+        )
+
+
+def _check_agent_ports(settings: Settings) -> None:
+    """Checks the gRPC ports of single agents. The kernel would let two of them share one."""
+    server = settings.server
+    taken = {server.port: "the server", server.grpc_port: "the gRPC of all agents"}
+    for name, agent in settings.agents.items():
+        port = agent.grpc_port
+        if port is None:
+            continue
+        if not 0 <= port <= 65535:
+            raise agent.error(name, "grpc_port", f"must be between 0 and 65535, not {port}.")
+        if not port and server.workers > 1:
+            raise agent.error(name, "grpc_port", "workers share it, so it cannot be a free one.")
+        if port and port in taken:
+            raise agent.error(name, "grpc_port", f"{port} is the port of {taken[port]}.")
+        taken[port] = f"[agents.{name}]"
+        _check_grpc_url(f"[agents.{name}] grpc_url", agent.grpc_url)
 
 
 def _check_mcp(where: str, tools: McpServer) -> None:

@@ -69,7 +69,9 @@ def load(
         sections.setdefault("iat", {}).setdefault("secret", {"env": IAT_SECRET})
     server = sections.setdefault("server", {})
     server.update(given)
-    if "grpc_port" in server or "grpc_url" in server:
+    agents = sections.get("agents", {}).values()
+    ported = any(isinstance(each, Mapping) and "grpc_port" in each for each in agents)
+    if "grpc_port" in server or "grpc_url" in server or ported:
         server.setdefault("grpc", True)  # naming its address enables it
     settings = _converted(sections, "the settings")
     check(settings)

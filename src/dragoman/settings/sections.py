@@ -32,6 +32,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The address of gRPC on the card: host:port, optionally with a scheme."""
     grpc_form: Literal["host:port", "grpc", "http"] = "host:port"
     """The form of the gRPC address if grpc_url has no scheme: bare, grpc(s):// or http(s)://."""
+    grpc_listed: bool = True
+    """Whether the card lists gRPC, if it is served. Some clients refuse a card that names another
+    origin than its own."""
     mcp: bool | None = None
     """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
     installed."""
@@ -275,6 +278,11 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
     """A host name of its own: there it is served at `/`. Such a host need not stand in hosts."""
     tenant: str = ""
     """The tenant whose calls it answers, wherever they come. Callers still need the right to it."""
+    grpc_port: int | None = None
+    """A gRPC port of its own, beside the one that agents share: there callers of 0.3, which has no
+    tenants, need not name it. Setting it enables gRPC."""
+    grpc_url: str = ""
+    """The address of that port on the card, like `server.grpc_url`."""
     xiaoyi: LinkSettings | None = None
     """The link on which it dials XiaoYi; None: it has none."""
     places: dict[str, str] = {}
@@ -287,7 +295,7 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
         return ConfigError(f"{place}: {what}" if place else what)
 
 
-LOCAL = frozenset(("file", "host", "tenant", "xiaoyi", "places"))
+LOCAL = frozenset(("file", "host", "tenant", "grpc_port", "grpc_url", "xiaoyi", "places"))
 """The keys of `[agents.NAME]` that an agent in a file has; all others need a url."""
 
 

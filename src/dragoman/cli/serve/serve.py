@@ -91,6 +91,7 @@ def serve(
     """
     # `--help` needs none of this.
     from dragoman import settings as config
+    from dragoman.net.grpc.service import asked_for
     from dragoman.server.agent_loader import folder_in, load_agents
     from dragoman.server.agent_names import by_name
     from dragoman.server.serve import run, shown
@@ -130,10 +131,13 @@ def serve(
     agents = by_name(load_agents(files, settings))
     own = all(each.keeps_tasks for each in agents.values())
     kept = "the backend's own" if own else shown(settings.server.store)
-    run(agents, settings, lambda url: announce(agents, url, kept))
+    listed = settings.server.grpc_listed and asked_for(settings)
+    run(agents, settings, lambda url: announce(agents, url, kept, grpc_listed=listed))
 
 
-def announce(agents: Mapping[str, Agent], url: str, store: str) -> None:
+def announce(
+    agents: Mapping[str, Agent], url: str, store: str, *, grpc_listed: bool = False
+) -> None:
     """Prints what is served at which address."""
     from dragoman.net.http.mount_point import AGENTS
 
@@ -143,5 +147,8 @@ def announce(agents: Mapping[str, Agent], url: str, store: str) -> None:
         say(f"  card   {where}/.well-known/agent-card.json")
     if len(agents) > 1:
         say(f"  list   {url}{AGENTS}")
+    if grpc_listed:
+        say("  gRPC   is on the card. Clients that want one origin there, such as Google ADK by")
+        say("         URL, refuse the card: set grpc_listed = false for them")
     say(f"  store  {store}")
     say("  Ctrl-C stops it")

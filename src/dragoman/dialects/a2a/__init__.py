@@ -9,6 +9,7 @@ from dragoman.core.session import Session
 from .jsonrpc import RpcCallee, RpcCaller
 from .legacy.a2a_go import A2A_GO as GO_VERSION
 from .legacy.a2a_go import GO, GoCallee, GoCaller
+from .legacy.agno import AGNO, AgnoCaller
 from .legacy.python_a2a import PYTHON_A2A, PythonCaller
 from .legacy.v0_1 import PLAIN, V0_1
 from .legacy.v0_1.losses import Losses
@@ -45,6 +46,10 @@ def _go(extensions: Iterable[str] = (), tenant: str = "") -> Session:
 
 def _python(extensions: Iterable[str] = (), tenant: str = "") -> Session:
     return PythonCaller()
+
+
+def _agno(extensions: Iterable[str] = (), tenant: str = "") -> Session:
+    return AgnoCaller()
 
 
 def _grpc(version: str, extensions: Iterable[str] = (), tenant: str = "") -> Session:
@@ -147,6 +152,15 @@ DIALECTS = (
         binding="JSONRPC",
         versions=(PYTHON_A2A.dialect,),
         names_tasks=True,
+    ),
+    # That of agno servers, in the same way. Its clients are served as callers of 0.3.
+    Dialect(
+        name=AGNO.dialect,
+        caller=_agno,
+        callee=None,
+        carried=carried_0_3,
+        binding="JSONRPC",
+        versions=(AGNO.dialect,),
     ),
 )
 

@@ -33,6 +33,7 @@ from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
 from .jsonrpc import ACCEPT, JSON_TYPES, SUPPORTED, version_in
+from .legacy.agno import AgnoCallee, is_envelope
 from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, find_route
 from .scalars import Wrong, query_out, seq_in
 from .stream_end import Ending
@@ -58,6 +59,8 @@ class RestCallee(A2ACallee):
     _tenant = ""
     _refusal: tuple[DragomanError, int, Mapping[str, str]] | None = None
     """What only HTTP has a status for, that status, and the headers it asks for."""
+    _envelope: AgnoCallee | None = None
+    """Answers a caller that put a JSON-RPC request into the body."""
 
     @property
     def tenant(self) -> str:
@@ -77,6 +80,9 @@ class RestCallee(A2ACallee):
         except DragomanError as error:
             return (Fault(None, error),)
         except (msgspec.ValidationError, Wrong) as exc:
+            if is_envelope(path, frame.body):
+                self._envelope = AgnoCallee()
+                return self._envelope.receive(frame)
             # The message of msgspec adds that null is allowed too, which is true for most optional
             # members but does not help anyone.
             return (Fault(None, BadParams(str(exc).replace(" | null`", "`"))),)
@@ -86,6 +92,10 @@ class RestCallee(A2ACallee):
         self._request = method, op
         self._params_to_note = params if method.notes is not None else None
         return (Call(None, op, method.stream),)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """Returns one frame, or none for `End`, which is expressed by closing the stream."""
+        return (super() if self._envelope is None else self._envelope).send(signal)
 
     def _find_route(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
         """Returns the operation of a request, if this caller may request it in this way."""

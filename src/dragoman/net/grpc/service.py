@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from dragoman.core.card import Interface
 from dragoman.core.errors import ConfigError
 from dragoman.security import tls
@@ -36,25 +38,50 @@ FORMS = {
 """The prefix of an address, by `server.grpc_form` and whether there is TLS."""
 
 
+class OwnPort(Struct, frozen=True, kw_only=True):
+    """The port that one of several agents has for itself."""
+
+    agent: str
+    port: int
+    url: str = ""
+    """Its address on the card; empty if it is the host's."""
+
+
 class GrpcService(Service):
-    """Runs the gRPC server of an app on its own port."""
+    """Runs the gRPC server of an app, or of one of its agents, on its own port."""
 
     name = "grpc"
 
     def __init__(
-        self, context: ServerContext, settings: Settings, grace: float, *, several: bool = False
+        self,
+        context: ServerContext,
+        settings: Settings,
+        grace: float,
+        *,
+        several: bool = False,
+        own: OwnPort | None = None,
     ) -> None:
         """Calls that run when the app stops have `grace` seconds to end. The agents of a server for
-        `several` are added with `add_agent`. Raises `ConfigError` if the address for the card is
-        not known."""
+        `several` are added with `add_agent`, except one with its `own` port. Raises `ConfigError`
+        if the address for the card is not known."""
         self._context, self._settings, self._grace = context, settings, grace
-        self._several = several
+        self._several, self._own = several, own
         self._agents: dict[str, tuple[ServerContext, str, str]] = {}
         server = settings.server
-        if not server.grpc_url and (server.public_url or server.trusted_proxies):
+        self._where = server.grpc_url if own is None else own.url
+        key, flag = "grpc_url", " (--grpc-url HOST:PORT)"
+        if own is not None:
+            self.name, key, flag = f"grpc_{own.agent}", f"[agents.{own.agent}] grpc_url", ""
+        unknown = not self._where and (server.public_url or server.trusted_proxies)
+        if unknown and server.grpc_listed:
             raise ConfigError(
                 "gRPC is enabled, but its public address cannot be derived from public_url or "
-                "trusted_proxies: set grpc_url (--grpc-url HOST:PORT), or disable it (--no-grpc)."
+                f"trusted_proxies: set {key}{flag}, take it off the card (grpc_listed = false), or "
+                "disable it (--no-grpc)."
+            )
+        if not server.grpc_listed and all(binding == GRPC for binding, _ in chosen(server)):
+            raise ConfigError(
+                "grpc_listed = false leaves nothing on the card: only gRPC is served."
             )
         self._server: GrpcServer | None = None
 
@@ -75,10 +102,16 @@ class GrpcService(Service):
             raise ConfigError(
                 "gRPC cannot require TLS 1.3: set minimum = '1.2' in [tls], or use --no-grpc."
             )
+        own = self._own
         self._server = GrpcServer(
-            *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
+            self._context,
+            server.host,
+            server.grpc_port if own is None else own.port,
+            tls.pem(secured),
+            self._versions,
             several=self._several,
-            shared=server.workers > 1,
+            # When an agent is replaced, its successor listens before it has ended.
+            shared=server.workers > 1 or own is not None,
         )
         for name, agent in self._agents.items():
             self._server.routes.add(name, *agent)
@@ -113,11 +146,13 @@ class GrpcService(Service):
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
         """Returns the interfaces for the card, once the port is bound. One of several agents is
-        named by the tenant, which 0.3 has no field for (ADR 0015)."""
-        if self._server is None:
-            return ()
+        named by the tenant, which 0.3 has no field for, unless it has its own port (ADR 0015)."""
         server = self._settings.server
-        where = server.grpc_url
+        if self._server is None or not server.grpc_listed:
+            return ()
+        if self._own is not None:
+            agent = ""
+        where = self._where
         if not where:
             host = urlsplit(url).hostname
             if not host:

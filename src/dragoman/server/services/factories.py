@@ -139,7 +139,21 @@ def _xiaoyi(context: ServiceContext) -> Service | None:
     return link_service(context)
 
 
-AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own, _xiaoyi]
+def _own_grpc(context: ServiceContext) -> Service | None:
+    section = context.settings.agents.get(context.name)
+    if section is None or section.grpc_port is None or not context.name:
+        return None
+    from dragoman.net.grpc.service import GrpcService, OwnPort, asked_for
+
+    if not asked_for(context.settings):
+        return None
+    own = OwnPort(agent=context.name, port=section.grpc_port, url=section.grpc_url)
+    return GrpcService(context.server, context.settings, GRACE + LINGER, own=own)
+
+
+AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [
+    *(_iat, _mcp, _own, _xiaoyi, _own_grpc),
+]
 """The factories of the services of one agent. Each returns None if the settings do not enable its
 service."""
 
@@ -169,6 +183,11 @@ def _grpc(shared: SharedContext) -> Service | None:
 
     if not asked_for(shared.settings):
         return None
+    ported = [name for name, each in shared.settings.agents.items() if each.grpc_port is not None]
+    if ported and not shared.several:
+        raise ConfigError(
+            f"[agents.{ported[0]}] grpc_port is for one of several agents: set [server] grpc_port."
+        )
     return GrpcService(shared.server, shared.settings, GRACE + LINGER, several=shared.several)
 
 
