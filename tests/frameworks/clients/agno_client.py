@@ -9,8 +9,8 @@ import sys
 os.environ["AGNO_TELEMETRY"] = "false"  # nothing leaves this machine
 verdicts_to, sys.stdout = sys.stdout, sys.stderr  # it logs where the verdicts go
 
-from agno.agent import RemoteAgent
-from agno.run.agent import RunCompletedEvent, RunContentEvent
+from agno.agent import RemoteAgent  # noqa: E402
+from agno.run.agent import RunCompletedEvent, RunContentEvent  # noqa: E402
 
 folder, url = sys.argv[1:]
 sys.path.insert(0, folder)

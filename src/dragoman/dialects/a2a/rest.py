@@ -95,7 +95,9 @@ class RestCallee(A2ACallee):
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns one frame, or none for `End`, which is expressed by closing the stream."""
-        return (super() if self._envelope is None else self._envelope).send(signal)
+        if self._envelope is not None:
+            return self._envelope.send(signal)
+        return super().send(signal)
 
     def _find_route(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
         """Returns the operation of a request, if this caller may request it in this way."""
