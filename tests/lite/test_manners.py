@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -145,3 +146,37 @@ async def test_a_message_that_is_heard_again_is_not_answered_again(tmp_path: Pat
             await anna.hears("result", task="t2")
         assert len(anna.of_type("result")) == 2
         assert anna.texts.count("TWO") == 1
+
+
+@pytest.mark.slow  # makes a hundred thousand tasks
+async def test_an_open_conversation_goes_on_after_a_restart_behind_many_older_tasks(
+    tmp_path: Path,
+) -> None:
+    hub, store = new_hub(), f"sqlite:///{tmp_path}/tasks.db"
+    async with member(hub, "anna") as anna:
+        async with living(hub=hub, store=store):
+            await anna.say("@desk [A2A:task id=old]\nhello")
+            await anna.hears("result", task="old")
+            await anna.say("@desk [A2A:task id=t1]\nask")
+            await anna.hears_state("input-required", "t1")
+        _add_older_tasks(tmp_path / "tasks.db", 100_100)
+        async with living(hub=hub, store=store):
+            await anna.say("@desk [A2A:task id=t1]\nKyoto")
+            assert (await anna.hears("result", task="t1")).body == "You said Kyoto."
+
+
+def _add_older_tasks(path: Path, count: int) -> None:
+    """Copies the finished task of a store, three days older than it is."""
+    with sqlite3.connect(path) as db:
+        names = [row[1] for row in db.execute("PRAGMA table_info(task)")]
+        earlier = {"task_id": "'older-' || n", "key": "NULL"}
+        for name in ("created_at", "status_at"):
+            earlier[name] = f"{name} - 259200000"
+        values = ", ".join(earlier.get(name, name) for name in names)
+        db.execute(
+            f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers"
+            f" WHERE n < {count}) INSERT INTO task ({', '.join(names)})"
+            f" SELECT {values} FROM numbers, task WHERE state = 'completed' AND n > 0"
+            f" AND task_id NOT LIKE 'older-%'"
+        )
+    db.close()

@@ -4,13 +4,21 @@ understood."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import shlex
+import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import httpx2
 import pytest
 
+from cli.run import ENVIRON, dragoman
 from dragoman import Agent, State, Task, Turn
 from dragoman.client import connect
 from dragoman.settings import Server, Settings
@@ -18,7 +26,8 @@ from dragoman.settings.chat import IrcSettings
 from dragoman.testing.served import served
 from lite.irc_stranger import Stranger, stranger
 from net.chat.ngircd import NEEDS_NGIRCD, Ngircd
-from waiting import forever, stays, until
+from ports import own_port
+from waiting import stays, until
 
 pytestmark = [NEEDS_NGIRCD, pytest.mark.slow]  # starts processes, and says things slowly
 ROOM = "#town"
@@ -37,8 +46,8 @@ def poet() -> Agent:
 
     @agent.skill("write")
     async def write(turn: Turn) -> str:
-        if turn.text == "wait":
-            await forever()
+        if turn.text == "ask":
+            return f"You said {await turn.ask('Which city?')}."
         return "\n".join(f"{turn.text}, line {number}" for number in (1, 2, 3))
 
     return agent
@@ -204,3 +213,61 @@ async def test_nobody_completes_the_task_of_another_with_its_id(port: int) -> No
             assert isinstance(task, Task)
             assert task.text == "snow, line 1\nsnow, line 2\nsnow, line 3"
         assert not any("ransom, line" in text for _, _, text in mallory.lines)
+
+
+async def test_the_command_that_is_printed_answers_the_question(port: int, tmp_path: Path) -> None:
+    """`dragoman send` asks in one process, and answers in the next one, as the first has said."""
+    async with living(port):
+        sent = await asyncio.to_thread(
+            dragoman, "send", address(port, "desk", nick="anna"), "ask", cwd=tmp_path
+        )
+        (command,) = re.findall(r"Answer with: dragoman (.*)", sent.stderr + sent.stdout)
+        words = [word if word != "ANSWER" else "Kyoto" for word in shlex.split(command)]
+        done = await asyncio.to_thread(dragoman, *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "You said Kyoto." in done.stdout
+
+
+async def test_a_gateway_with_nothing_but_channels_starts(port: int, tmp_path: Path) -> None:
+    (tmp_path / "dragoman.toml").write_text(
+        f'''
+[server]
+store = "memory:"
+[channels.town]
+kind = "irc"
+host = "127.0.0.1"
+port = {port}
+tls = false
+nick = "gate"
+rooms = ["{ROOM}"]
+'''
+    )
+    http = own_port()
+    async with stranger(port, "kiln", ROOM) as member:
+        Kiln(member)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dragoman", "gateway", "--port", str(http)),
+            cwd=tmp_path,
+            env={**ENVIRON, "PATH": os.environ["PATH"]},
+        )
+        try:
+
+            async def called() -> str:
+                with suppress(httpx2.HTTPError):
+                    return await ask_over_a2a(f"http://127.0.0.1:{http}/agents/kiln", "a pot")
+                return ""
+
+            assert RESULT in await until(called)
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def ask_over_a2a(url: str, text: str) -> str:
+    """What an A2A client that nobody here wrote gets as the text of the answer."""
+    message = {"messageId": uuid4().hex, "role": "user", "parts": [{"kind": "text", "text": text}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
+    async with httpx2.AsyncClient(timeout=60) as client:
+        answer = (await client.post(url, json=call)).json()
+    artifacts = answer.get("result", {}).get("artifacts", [])
+    return "".join(part.get("text", "") for each in artifacts for part in each["parts"])

@@ -20,7 +20,8 @@ class LoopbackSettings(ChannelSettings, frozen=True, kw_only=True, tag="loopback
     """`kind = "loopback"`: rooms on this machine, for trying it out."""
 
     user: str = ""
-    """The name under which we are known in the rooms; by default a new one."""
+    """The name under which we are known in the rooms; by default that of the user of this machine,
+    or a new one if it is taken."""
     hub: str = "local"
     """Members of the same hub meet."""
     shared: bool = True

@@ -169,8 +169,8 @@ def _loaded(
     path = file or Path(config.FILE)
     if path.is_file() or file is None:
         settings = config.load(flags, os.environ, path if path.is_file() else None)
-        if not settings.agents and has_link_keys(settings.server.store):
-            return settings, {}  # all agents dial in
+        if not settings.agents and (settings.channels or has_link_keys(settings.server.store)):
+            return settings, {}  # all agents dial in, or are met in chat rooms
     settings = _settings(path, flags, registry=registry)
     return settings, by_name(load_agents((), settings), several=registry)
 

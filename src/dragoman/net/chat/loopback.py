@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable
@@ -53,7 +54,7 @@ class LoopbackChannel:
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", settings.hub):
             raise ConfigError(f"A hub has a short, plain name, not {settings.hub!r}.")
         self._settings, self._cursor = settings, cursor or MemoryCursor()
-        self.me = settings.user or f"someone-{secrets.token_hex(3)}"
+        self.me = settings.user or _login_name()
         self.names: tuple[str, ...] = (self.me,)
         self.limits = LIMITS.at_rate(settings.messages_per_second)
         self._link: HubLink | None = None
@@ -68,7 +69,11 @@ class LoopbackChannel:
         try:
             await self._enter()
         except Conflict as exc:
-            raise ConfigError(f"{exc.message}; choose another user.") from None
+            if self._settings.user:
+                raise ConfigError(f"{exc.message}; choose another user.") from None
+            self.me = f"{self.me}-{secrets.token_hex(3)}"
+            self.names = (self.me,)
+            await self._enter()
 
     async def join(self, room: str) -> str:
         """Enters a room, which is created if there is none."""
@@ -198,6 +203,15 @@ class LoopbackChannel:
             reply_to=said.reply_to,
             at=said.at,
         )
+
+
+def _login_name() -> str:
+    """Returns the name of the user of this machine, who is the same member next time."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        return "someone"
+    return re.sub(r"\W+", "-", name) or "someone"
 
 
 def _new_key() -> str:
