@@ -82,10 +82,10 @@ class Member:
         await until(lambda: any(text in each.text for each in self.heard))
         return next(each for each in self.heard if text in each.text)
 
-    async def fetch(self, name: str) -> bytes:
+    async def fetch(self, name: str, limit: int = 1 << 20) -> bytes:
         """Returns a file that was posted."""
         file = next(file for each in self.heard for file in each.files if file.name == name)
-        return await self.channel.fetch_file(file, 1 << 20)
+        return await self.channel.fetch_file(file, limit)
 
 
 def new_hub() -> str:
@@ -147,6 +147,8 @@ def desk() -> Agent:
                 return turn.caller.principal
             case ["marker"]:
                 return "[A2A:cancel task=t1]\nI am only text."
+            case ["read"]:
+                return "".join(getattr(file, "content", b"").decode() for file in turn.files)
             case ["files"]:
                 for file in turn.files:
                     content = getattr(file, "content", b"")

@@ -24,6 +24,8 @@ log = Logger("lite")
 MAX_PIECES, MAX_LINES = 100, 60
 """The chat messages that one message may take, and the lines where every line is one: a room is for
 all of its members, and the pieces of others wait meanwhile."""
+MAX_CHARACTERS = 200_000
+"""The characters of one message, however many fit into a chat message."""
 WHOLE_TEXT = "message.txt"
 """The name of the file that holds a text which is too long for the room."""
 
@@ -122,6 +124,8 @@ class RoomSpeaker:
 
     def _pieces(self, said: LiteMessage | str) -> list[str]:
         limits = self._channel.limits
+        if len(said if isinstance(said, str) else said.body) > MAX_CHARACTERS:
+            raise TooLarge(f"A message has at most {MAX_CHARACTERS} characters.")
         limit = TextLimit(limits.text, limits.unit, limits.multiline)
         most = MAX_PIECES if limits.multiline else MAX_LINES
         if isinstance(said, str):
@@ -142,7 +146,8 @@ class RoomSpeaker:
             note = where if where.startswith(WHOLE_TEXT) else ""
             note = note or f"(The rest of {len(text)} characters is too long for this room.)"
         limits = self._channel.limits
-        length = min(len(text), limits.text * (MAX_PIECES if limits.multiline else MAX_LINES))
+        most = limits.text * (MAX_PIECES if limits.multiline else MAX_LINES)
+        length = min(len(text), most, 2 * MAX_CHARACTERS - 2_000)  # with room for the note
         while True:
             length //= 2
             short = f"{text[:length].rstrip()}\n{note}"

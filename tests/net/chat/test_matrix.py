@@ -53,6 +53,11 @@ class OnSynapse(ChatService):
         self.server.stop()
         self.server.start()
 
+    def members(self, room: str) -> set[str]:
+        """The users in a room, as its owner sees them."""
+        path = f"/_matrix/client/v3/rooms/{room}/joined_members"
+        return set(self.server.call("GET", path, token=self.owner)["joined"])
+
     def post(self, content: dict[str, object], room: str = "") -> str:
         """Says something as another client would."""
         path = f"/_matrix/client/v3/rooms/{room or self.room_id}/send/m.room.message"
@@ -129,18 +134,88 @@ async def test_an_encrypted_room_is_refused_with_a_clear_line(service: OnSynapse
     async with service.joined("ann") as ann:
         with pytest.raises(ConfigError, match="encrypted"):
             await ann.join(room)
+        assert ann.me not in service.members(room)
 
 
 @NEEDS_SYNAPSE
-async def test_a_room_that_becomes_encrypted_is_spoken_in_no_more(service: OnSynapse) -> None:
+async def test_a_room_that_becomes_encrypted_is_left(service: OnSynapse) -> None:
     async with service.joined("ann") as ann, hearing(ann) as ear:
-        path = f"/_matrix/client/v3/rooms/{service.room_id}/state/m.room.encryption"
+        path = f"/_matrix/client/v3/rooms/{service.room_id}"
         algorithm = {"algorithm": "m.megolm.v1.aes-sha2"}
-        service.server.call("PUT", path, algorithm, service.owner)
+        # What looks like the state of a room, and is only something that a member says.
+        service.server.call(
+            "PUT", f"{path}/send/m.room.encryption/{secrets.token_hex(4)}", algorithm, service.owner
+        )
+        service.post({"msgtype": "m.text", "body": "not yet"})
+        await ear.until("not yet")
+        service.server.call("PUT", f"{path}/state/m.room.encryption", algorithm, service.owner)
         service.post({"msgtype": "m.text", "body": "now it is"})
-        await ear.until("now it is")
+        await until(lambda: ann.me not in service.members(service.room_id))
         with pytest.raises(PeerRefused, match="encrypted"):
             await ann.say(service.room_id, "hello")
+        assert ear.texts == ["not yet"]
+
+
+@NEEDS_SYNAPSE
+async def test_an_invitation_that_hides_the_encryption_is_accepted_for_a_moment_only(
+    service: OnSynapse,
+) -> None:
+    settings = service.settings("ann", accept_invites=True)
+    ann = channel_from(settings)
+    await ann.connect()
+    room = service.server.room(service.owner, encrypted=True)
+    async with hearing(ann) as ear:
+        service.server.call(
+            "POST",
+            f"/_matrix/client/v3/rooms/{room}/invite",
+            {"user_id": ann.me},
+            service.owner,
+        )
+        service.server.call(
+            "POST",
+            f"/_matrix/client/v3/rooms/{service.room_id}/invite",
+            {"user_id": ann.me},
+            service.owner,
+        )
+        await until(lambda: ann.me in service.members(service.room_id))
+        service.post({"msgtype": "m.text", "body": "in the clear"}, room)
+        service.post({"msgtype": "m.text", "body": "welcome"})
+        await ear.until("welcome")
+        assert ear.texts == ["welcome"]
+        await until(lambda: ann.me not in service.members(room))
+    await ann.close()
+
+
+@NEEDS_SYNAPSE
+async def test_an_upgraded_room_is_followed_at_once_and_keeps_its_id(service: OnSynapse) -> None:
+    cursor = MemoryCursor()
+    old = service.room_id
+    async with service.joined("ann", cursor) as ann, hearing(ann) as ear:
+        versions = service.server.call(
+            "GET", "/_matrix/client/v3/capabilities", token=service.owner
+        )
+        default = versions["capabilities"]["m.room_versions"]["default"]
+        other = "10" if default != "10" else "9"
+        made = service.server.call(
+            "POST",
+            f"/_matrix/client/v3/rooms/{old}/upgrade",
+            {"new_version": other},
+            service.owner,
+        )
+        new = made["replacement_room"]
+        await until(lambda: ann.me in service.members(new))
+        service.post({"msgtype": "m.text", "body": "new walls"}, new)
+        await ear.until("new walls")
+        assert ear.heard[-1].room == old
+        await ann.say(old, "nice here")
+        last = service.server.call(
+            "GET", f"/_matrix/client/v3/rooms/{new}/messages?dir=b&limit=1", token=service.owner
+        )
+        assert last["chunk"][0]["content"]["body"] == "nice here"
+    async with service.joined("ann", cursor) as ann, hearing(ann) as ear:
+        service.post({"msgtype": "m.text", "body": "still known"}, new)
+        await ear.until("still known")
+        assert ear.heard[-1].room == old
 
 
 @NEEDS_SYNAPSE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from io import BytesIO
@@ -26,9 +27,10 @@ from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor
 from .credentials import needed_secret
 from .downloads import ChatDownloads
 from .inbox import ChatInbox
-from .outbox import Pace, deliver
+from .outbox import LONGEST_PAUSE_SECONDS, Pace, deliver
 
 log = Logger("chat")
+logging.getLogger("discord").setLevel(logging.WARNING)
 
 LIMITS = ChannelLimits(
     text=2000, unit="utf-16", file_size=10 * 1024 * 1024, messages_per_second=1.0
@@ -65,6 +67,7 @@ class _Client(discord.Client):
             guild_ready_timeout=0.0,  # nothing is kept of the servers
             chunk_guilds_at_startup=False,
             member_cache_flags=discord.MemberCacheFlags.none(),
+            max_ratelimit_timeout=LONGEST_PAUSE_SECONDS,
             allowed_mentions=discord.AllowedMentions(everyone=False, roles=False),
         )
         self._on_said, self._on_gap = on_said, on_gap

@@ -65,8 +65,8 @@ _NOT_SENT = {
     "toomanytargets": "it has too many members",
 }
 
-irc.client.log.setLevel("INFO")  # below that it logs every line, passwords as well
-irc.client_aio.log.setLevel("INFO")
+irc.client.log.setLevel("WARNING")  # below that it logs every line, passwords as well
+irc.client_aio.log.setLevel("WARNING")
 
 
 class _Buffer(LenientDecodingLineBuffer):  # type: ignore[misc]  # untyped

@@ -2,7 +2,9 @@
 
 The cursor holds the sync token of the last batch that was heard as a whole, and the ids of those
 messages of the next one that were heard already. Rooms with encryption are refused: a server that
-reads along for an agent would have to be trusted with the keys of everybody in the room.
+reads along for an agent would have to be trusted with the keys of everybody in the room. A room
+that is upgraded is followed to the one that takes its place, and keeps its id here, so that the
+conversations in it go on.
 """
 
 from __future__ import annotations
@@ -30,8 +32,16 @@ from dragoman.settings.chat import MatrixSettings
 from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor
 from .downloads import ChatDownloads
 from .inbox import ChatInbox
-from .matrix_events import file_out, is_join_of, media_path, message_in, message_out
-from .matrix_requests import LARGE, MatrixRequests
+from .matrix_events import (
+    file_out,
+    is_encryption,
+    is_join_of,
+    media_path,
+    message_in,
+    message_out,
+    replacement_in,
+)
+from .matrix_requests import LARGE_TIMEOUT_SECONDS, MatrixRequests
 from .outbox import Pace, deliver
 
 log = Logger("chat")
@@ -58,7 +68,12 @@ _FILTER: dict[str, Any] = {
         "state": {"lazy_load_members": True},
         "timeline": {
             "limit": 100,
-            "types": ["m.room.message", "m.room.member", "m.room.encryption"],
+            "types": [
+                "m.room.message",
+                "m.room.member",
+                "m.room.encryption",
+                "m.room.tombstone",
+            ],
         },
     },
 }
@@ -90,6 +105,8 @@ class MatrixChannel:
         self._client: Any = None
         self._rooms: set[str] = set()
         self._encrypted: set[str] = set()
+        self._moved: dict[str, str] = {}
+        """The rooms that took the place of others, by the ids under which those were joined."""
         self._direct: dict[str, str] = {}
         """The rooms that were created for one user."""
         self._authors: OrderedDict[str, str] = OrderedDict()
@@ -118,14 +135,16 @@ class MatrixChannel:
             found = await self._ask(self._client.join, room)
         except PeerRefused as exc:
             raise ConfigError(f"{room} cannot be joined: {exc.message}") from exc
-        state = await self._client.room_get_state_event(found.room_id, "m.room.encryption")
-        if isinstance(state, nio.RoomGetStateEventResponse) and state.content.get("algorithm"):
+        if await self._is_encrypted(found.room_id):
+            await self._leave(found.room_id)
             raise ConfigError(
                 f"{room} is encrypted, and Dragoman does not read encrypted rooms; use a room "
                 "without encryption."
             )
         self._rooms.add(found.room_id)
-        return str(found.room_id)
+        if replacement := await self._replacement(found.room_id):
+            await self._follow(found.room_id, replacement)
+        return self._known_as(str(found.room_id))
 
     def hear(self) -> AsyncGenerator[ChatMessage, None]:
         """Yields what others say in the rooms that were joined."""
@@ -158,7 +177,7 @@ class MatrixChannel:
             )
             return found
 
-        uploaded = await self._ask(upload, seconds=LARGE)
+        uploaded = await self._ask(upload, seconds=LARGE_TIMEOUT_SECONDS)
         content = file_out(name, media_type, len(body), uploaded.content_uri)
         return await self._send(room, content, key)
 
@@ -195,8 +214,9 @@ class MatrixChannel:
         self.names = tuple(dict.fromkeys(each for each in known if each))
 
     async def _send(self, room: str, content: dict[str, Any], key: str) -> str:
+        room = self._moved.get(room, room)
         if room in self._encrypted:
-            raise PeerRefused(f"{room} has become encrypted")
+            raise PeerRefused(f"{room} is encrypted")
         # The same for every attempt, so that one whose answer was lost is not said twice.
         digest = hashlib.sha256(key.encode()).hexdigest()[:32] if key else secrets.token_hex(16)
         send = partial(self._client.room_send, room, "m.room.message", content, tx_id=digest)
@@ -230,15 +250,21 @@ class MatrixChannel:
         sync = partial(self._client.sync, timeout, _FIRST_FILTER, full_state=True)
         since = self._mark.since
         try:
-            first = await self._ask(sync, since=since, seconds=LARGE)
+            first = await self._ask(sync, since=since, seconds=LARGE_TIMEOUT_SECONDS)
         except PeerRefused as exc:
             if not since:
                 raise
             log.warning("What was said meanwhile is lost", why=exc.message)
             self._mark.since = since = ""
-            first = await self._ask(sync, seconds=LARGE)
+            first = await self._ask(sync, seconds=LARGE_TIMEOUT_SECONDS)
         self._mark.since = since or first.next_batch
         await self._cursor.save(_encoded(self._mark))
+        for room, info in first.rooms.join.items():
+            for event in info.state:
+                if is_encryption(event.source):
+                    self._encrypted.add(room)
+                elif (replacement := replacement_in(event.source)) in first.rooms.join:
+                    self._moved[self._known_as(room)] = replacement
         await self._answer_invites(first)
 
     async def _sync(self) -> None:
@@ -278,6 +304,9 @@ class MatrixChannel:
         for room, info in answer.rooms.join.items():
             if room in self._rooms or self._settings.accept_invites:
                 for source in await self._events(room, info):
+                    await self._note_change(room, source)
+                    if room in self._encrypted:
+                        break
                     found = self._message(room, source)
                     if found is not None and found.id not in self._mark.seen:
                         messages.append(found)
@@ -311,12 +340,66 @@ class MatrixChannel:
                 return events[index + 1 :]
         return events
 
+    async def _note_change(self, room: str, source: dict[str, Any]) -> None:
+        """Leaves a room that becomes encrypted, and follows one that is upgraded."""
+        if is_encryption(source) and room not in self._encrypted:
+            log.error("A room has become encrypted, and is left", room=room)
+            await self._leave(room)
+        elif replacement := replacement_in(source):
+            await self._follow(room, replacement)
+
+    async def _state(self, room: str, type: str) -> dict[str, Any] | None:
+        """Returns the state of a room, or None if it has none of this type."""
+        try:
+            found = await self._ask(self._client.room_get_state_event, room, type)
+        except PeerRefused:
+            return None
+        return {"type": type, "state_key": "", "content": found.content}
+
+    async def _is_encrypted(self, room: str) -> bool:
+        return await self._state(room, "m.room.encryption") is not None
+
+    async def _replacement(self, room: str) -> str:
+        return replacement_in(await self._state(room, "m.room.tombstone") or {})
+
+    async def _leave(self, room: str) -> None:
+        """Leaves an encrypted room, and neither hears nor says anything there from now on."""
+        self._encrypted.add(room)
+        self._rooms.discard(room)
+        try:
+            await self._ask(self._client.room_leave, room)
+        except DragomanError as exc:
+            log.warning("A room could not be left", room=room, why=exc.message)
+
+    async def _follow(self, room: str, replacement: str) -> None:
+        """Joins the room that takes the place of another one. Here it keeps the id of that one."""
+        known_as = self._known_as(room)
+        if self._moved.get(known_as) == replacement or replacement == known_as:
+            return
+        try:
+            found = await self._ask(self._client.join, replacement)
+            if await self._is_encrypted(found.room_id):
+                log.error("An upgraded room is encrypted, and is left", room=found.room_id)
+                await self._leave(found.room_id)
+                return
+        except DragomanError as exc:
+            log.error("An upgraded room cannot be joined", room=replacement, why=exc.message)
+            return
+        log.info("A room was upgraded", room=room, now=found.room_id)
+        self._moved[known_as] = str(found.room_id)
+        self._rooms.add(str(found.room_id))
+
+    def _known_as(self, room: str) -> str:
+        """Returns the id under which a room is known here: that of the room it has replaced."""
+        return next((old for old, new in self._moved.items() if new == room), room)
+
     def _message(self, room: str, source: dict[str, Any]) -> ChatMessage | None:
-        if source.get("type") == "m.room.encryption" and room not in self._encrypted:
-            self._encrypted.add(room)
-            log.error("A room has become encrypted, and is heard no more", room=room)
         found = message_in(
-            source, room=room, me=self.me, name=self._requests.display_name, authors=self._authors
+            source,
+            room=self._known_as(room),
+            me=self.me,
+            name=self._requests.display_name,
+            authors=self._authors,
         )
         if found is None:
             return None
@@ -326,16 +409,19 @@ class MatrixChannel:
         return replace(found, sender_name=name or found.sender, direct=direct)
 
     async def _answer_invites(self, answer: Any) -> None:
+        if not self._settings.accept_invites:
+            return
         for room, info in answer.rooms.invite.items():
-            kinds = {event.source.get("type") for event in info.invite_state if event}
-            if not self._settings.accept_invites:
-                continue
             try:
-                if "m.room.encryption" in kinds:
+                if any(is_encryption(event.source) for event in info.invite_state if event):
                     log.warning("An invitation to an encrypted room is declined", room=room)
                     await self._ask(self._client.room_leave, room)
-                else:
-                    await self._ask(self._client.join, room)
+                    continue
+                await self._ask(self._client.join, room)
+                # An invitation need not tell; the room does.
+                if await self._is_encrypted(room):
+                    log.warning("A room is encrypted, and is left", room=room)
+                    await self._leave(room)
             except DragomanError as exc:
                 log.warning("An invitation could not be answered", room=room, why=exc.message)
 

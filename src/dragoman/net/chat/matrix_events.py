@@ -13,6 +13,7 @@ from .channel import ChatFile, ChatMessage, mentions
 
 FILES = ("m.file", "m.image", "m.audio", "m.video")
 _MXC = re.compile(r"mxc://([A-Za-z0-9.:\[\]-]+)/([A-Za-z0-9_-]+)")
+_ROOM_ID = re.compile(r"![^\s\x00-\x1f]{1,254}")
 _FALLBACK = re.compile(r"\A(?:>[^\n]*\n)+\n?")
 
 
@@ -126,6 +127,21 @@ def is_join_of(source: Mapping[str, Any], user: str) -> bool:
     before = event.unsigned.get("prev_content")
     was = before.get("membership") if isinstance(before, dict) else None
     return event.content.get("membership") == "join" and was != "join"
+
+
+def is_encryption(source: Mapping[str, Any]) -> bool:
+    """Returns whether this is the state of a room which says that it is encrypted."""
+    return source.get("type") == "m.room.encryption" and source.get("state_key") == ""
+
+
+def replacement_in(source: Mapping[str, Any]) -> str:
+    """Returns the room that takes the place of an upgraded one, if this is the event that names it;
+    otherwise an empty text."""
+    if source.get("type") != "m.room.tombstone" or source.get("state_key") != "":
+        return ""
+    content = source.get("content")
+    found = content.get("replacement_room") if isinstance(content, dict) else ""
+    return found if isinstance(found, str) and _ROOM_ID.fullmatch(found) else ""
 
 
 def message_out(text: str, *, msgtype: str, reply_to: str, author: str) -> dict[str, Any]:

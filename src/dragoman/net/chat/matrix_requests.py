@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,15 +16,17 @@ from dragoman.core.log import Logger
 from dragoman.settings.chat import MatrixSettings
 
 from .credentials import secret_of
+from .outbox import pause_in
 
 log = Logger("chat")
+logging.getLogger("nio").setLevel(logging.WARNING)  # below that it logs what others say
 
-ANSWER = 60.0
-"""The seconds in which the server must answer."""
-LARGE = 300.0
+ANSWER_TIMEOUT_SECONDS = 60.0
+"""The time in which the server must answer."""
+LARGE_TIMEOUT_SECONDS = 300.0
 """The same for what may be large: the state of all rooms, or a file."""
-PATIENCE = 120.0
-"""The seconds for which we let the server put us off."""
+PATIENCE_SECONDS = 120.0
+"""How long we let the server put us off."""
 DEVICE = "Dragoman"
 _GONE = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """What the package raises if the server does not answer, or answers nonsense."""
@@ -53,7 +56,7 @@ class MatrixRequests:
         """Proves who we are. Returns the id of our device; `device` is the one of last time."""
         if self.client is None:
             config = nio.AsyncClientConfig(
-                max_limit_exceeded=0, max_timeouts=0, request_timeout=ANSWER
+                max_limit_exceeded=0, max_timeouts=0, request_timeout=ANSWER_TIMEOUT_SECONDS
             )
             self.client = nio.AsyncClient(self.homeserver, self._settings.user, config=config)
         client = self.client
@@ -73,13 +76,13 @@ class MatrixRequests:
         self,
         method: Callable[..., Awaitable[Any]],
         *args: object,
-        seconds: float = ANSWER,
+        seconds: float = ANSWER_TIMEOUT_SECONDS,
         **kwargs: object,
     ) -> Any:
         """Makes a request, and makes it again if the server asks for a pause. Raises `ConfigError`
         if the server does not know us, `PeerRefused` if it refuses, and `PeerUnreachable` if it
         does not answer."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 async with asyncio.timeout(seconds):
@@ -91,9 +94,11 @@ class MatrixRequests:
                 ) from exc
             if not isinstance(answer, nio.ErrorResponse):
                 return answer
-            if answer.status_code != "M_LIMIT_EXCEEDED" or time.monotonic() > deadline:
+            asked = answer.retry_after_ms
+            pause = pause_in(asked / 1000 if isinstance(asked, int | float) else None)
+            if answer.status_code != "M_LIMIT_EXCEEDED" or time.monotonic() + pause > deadline:
                 self._fail(answer)
-            await asyncio.sleep((answer.retry_after_ms or 5_000) / 1000)
+            await asyncio.sleep(pause)
 
     def _fail(self, answer: Any) -> None:
         status = getattr(answer.transport_response, "status", 0)

@@ -16,7 +16,17 @@ from .channel import ChannelLimits
 PATIENCE = 120.0
 """The seconds for which a message waits until the service can be reached."""
 
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
+"""The limits of the pauses that a service may ask for: none at all would be a busy loop, and an
+hour would be silence."""
+
 T = TypeVar("T")
+
+
+def pause_in(seconds: float | None, default: float = 5.0) -> float:
+    """Returns how long to wait when a service asks for a pause, within limits."""
+    asked = seconds if seconds is not None else default
+    return min(max(asked, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
 
 class Pace:

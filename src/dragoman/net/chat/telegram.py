@@ -10,6 +10,7 @@ messages are asked for after the last ones were heard, and the cursor holds the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
@@ -40,9 +41,10 @@ from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor
 from .credentials import needed_secret
 from .downloads import ChatDownloads
 from .inbox import ChatInbox
-from .outbox import PATIENCE, Pace, deliver
+from .outbox import PATIENCE, Pace, deliver, pause_in
 
 log = Logger("chat")
+logging.getLogger("aiogram").setLevel(logging.WARNING)
 
 BURST = 5
 LIMITS = ChannelLimits(
@@ -185,9 +187,10 @@ class TelegramChannel:
             try:
                 return await request()
             except TelegramRetryAfter as exc:
-                if time.monotonic() + exc.retry_after > deadline:
+                pause = pause_in(exc.retry_after)
+                if time.monotonic() + pause > deadline:
                     raise PeerUnreachable("Telegram takes no more messages for now") from exc
-                await asyncio.sleep(exc.retry_after)
+                await asyncio.sleep(pause)
             except TelegramMigrateToChat:
                 raise
             except (AiogramError, TimeoutError, OSError) as exc:
