@@ -37,7 +37,7 @@ class Desk(NamedTuple):
 
 
 @contextmanager
-def desk(folder: Path, *, streams: bool = True) -> Iterator[Desk]:
+def desk(folder: Path, *, streams: bool = True, at: str = "") -> Iterator[Desk]:
     """Starts the agent in its own environment, and stops it."""
     try:
         home = A2A_SDK.ready()
@@ -45,11 +45,10 @@ def desk(folder: Path, *, streams: bool = True) -> Iterator[Desk]:
         pytest.skip(str(exc))
     ports = [own_port() for _ in range(3)]
     command = [*A2A_SDK.start(home), str(SCRIPT), *map(str, ports)]
+    command += ["plain"] * (not streams) + [f"at={at}"] * bool(at)
     log = folder / f"desk-{ports[0]}.log"
     with log.open("w") as output:
-        process = subprocess.Popen(
-            command if streams else [*command, "plain"], stdout=output, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         for port in ports:
             wait_for(port, process, log)

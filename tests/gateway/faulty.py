@@ -27,6 +27,9 @@ class Door:
         self.flows = asyncio.Event()
         """While it is not set, connections are accepted and nothing comes back."""
         self.flows.set()
+        self.answers_flow = asyncio.Event()
+        """While it is not set, requests arrive and no answer comes back."""
+        self.answers_flow.set()
         self.connections = 0
         self.requests = 0
         """Requests that are not for a card."""
@@ -69,6 +72,7 @@ class Door:
         try:
             while data := await there.read(65536):
                 await self.flows.wait()
+                await self.answers_flow.wait()
                 writer.write(data)
                 await writer.drain()
         finally:

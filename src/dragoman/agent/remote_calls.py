@@ -152,6 +152,8 @@ class TurnAccess(Struct, frozen=True):
     """Returns the name of the next record of this kind and name in the run."""
     ask: Callable[..., Awaitable[tuple[Message, Json]]]
     """Asks our own caller. The arguments are kind, prompt, key, body, expiry and more parts."""
+    decide: Callable[..., Awaitable[tuple[bool, Message]]]
+    """Asks our own caller for a yes or a no. The arguments are prompt, details, key and expiry."""
     message: Callable[..., Message]
     """Makes a message of our agent. The arguments are its parts, metadata and extensions."""
 

@@ -172,12 +172,18 @@ class Turn(TurnRequest):
 
         The answer counts for these details only: a later run with other details asks again.
         """
+        return (await self._decide(prompt, details, key, expires))[0]
+
+    async def _decide(
+        self, prompt: str, details: Json, key: str, expires: float | None
+    ) -> tuple[bool, Message]:
+        """Returns the decision of a person, and the message that holds it."""
         words, key = prompt, approval_name(key or prompt, details)
         while True:
             message, value = await self._ask(Ask.APPROVAL, words, key, details, expires)
             decision = decision_in(message, value)
             if decision is not None:
-                return decision
+                return decision, message
             words = f"Please answer yes or no. {prompt}"
 
     async def need_auth(
@@ -302,4 +308,4 @@ def run_of(turn: Turn) -> RunApi:
 
 def access_of(turn: Turn) -> TurnAccess:
     """Returns the parts of a turn that a relay or a bound client needs beyond its verbs."""
-    return TurnAccess(turn._run, turn._call_key, turn._ask, turn._message)
+    return TurnAccess(turn._run, turn._call_key, turn._ask, turn._decide, turn._message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from dragoman.core.extensions import SENDER_KEY
 from dragoman.core.model import AnyPart, File, Json, Message, Task
 from dragoman.core.peer import Context
 
@@ -58,8 +59,11 @@ class TurnRequest:
 
     @property
     def metadata(self) -> dict[str, Json]:
-        """Returns the metadata of the request, merged over that of the message."""
-        return {**(self.message.metadata or {}), **(self._run.opened.metadata or {})}
+        """Returns the metadata of the request, merged over that of the message. What a gateway adds
+        to find its own messages again is not part of it."""
+        found = {**(self.message.metadata or {}), **(self._run.opened.metadata or {})}
+        found.pop(SENDER_KEY, None)
+        return found
 
     @property
     def accepts(self) -> tuple[str, ...]:

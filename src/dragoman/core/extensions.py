@@ -11,6 +11,9 @@ given one. gRPC has no field for the number beside the message, so there it is i
 metadata, under this URI."""
 IDEMPOTENCY = "urn:dragoman:idempotency:1"
 """A send that is repeated under the same key is executed once."""
+SENDER_KEY = f"{IDEMPOTENCY}/key"
+"""In the metadata of a message: the key under which its sender sent it, so that the sender finds
+its task on a list. Only the next hop sees it."""
 SKILLS = "urn:dragoman:skills:1"
 """The card holds JSON Schemas of the parameters and results of the skills."""
 TRANSITIONS = "urn:dragoman:transitions:1"

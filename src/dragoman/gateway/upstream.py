@@ -16,6 +16,7 @@ from dragoman.agent import Turn
 from dragoman.agent.remote_calls import TurnAccess
 from dragoman.agent.turn import run_of
 from dragoman.client.connection_cache import Entered
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import (
     Conflict,
     DragomanError,
@@ -24,7 +25,14 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from dragoman.core.events import Asked
-from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WORK
+from dragoman.core.extensions import (
+    CURSOR,
+    IDEMPOTENCY,
+    SENDER_KEY,
+    TOOLS,
+    TRANSITIONS,
+    WORK,
+)
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role
@@ -56,6 +64,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 REFERENCES = "references to other tasks"
 _OF_OURS = frozenset(("the id of a message", "a send that does not wait"))
 """Features of the message that are ours, and not our caller's."""
+_BESIDE_PARTS: dict[str, Callable[[Message], object]] = {
+    "the metadata of a message": lambda said: said.metadata,
+    "the extensions of a message": lambda said: said.extensions,
+    REFERENCES: lambda said: said.references,
+}
+"""Features of an answer that is no message in the dialect of the agent, and has only parts."""
 _FILES = frozenset((CONTENT, ADDRESS))
 """Features that are converted into each other."""
 _BETWEEN_US = frozenset((CURSOR, IDEMPOTENCY, TRANSITIONS))
@@ -271,8 +285,12 @@ class RemoteUpstream(Upstream):
             self._note_opener(task_id)
         if context_id and context_id != (self._named or self._context_id):
             asked.contexts.put(self._whose, context_id)
-        if self._lost:
-            what, dialect = ", ".join(self._lost), self._asked.dialect
+        await self._tell_lost(self._lost)
+
+    async def _tell_lost(self, lost: Sequence[str]) -> None:
+        """Notes on our task what could not be carried to the agent."""
+        if lost:
+            what, dialect = ", ".join(lost), self._asked.dialect
             await self._turn.log(f"{dialect} cannot carry: {what}", level="warning")
 
     @property
@@ -285,40 +303,55 @@ class RemoteUpstream(Upstream):
         """Returns our caller's message with ids of the agent's."""
         opened, peer = self._opened, self._peer
         said, metadata = opened.message, opened.metadata
-        self._named = context_id = self._context_id
-        if self._plain:
-            message = replace(said, message_id=key, task_id="", context_id=context_id)
-            return SendMessage(message=message)
         assert peer is not None  # noqa: S101  it was found just now
-        if opened.tools and DIALECTS[peer.dialect].conversation is None:
+        self._named = context_id = self._context_id
+        dialect = DIALECTS[peer.dialect]
+        message_id, open_as = said.message_id if _is_a2a(dialect) else key, ""
+        if dialect.names_tasks:
+            open_as = key  # callers use the ids of their messages again
+        if self._plain:
+            message = replace(
+                said,
+                message_id=message_id,
+                task_id="",
+                context_id=context_id,
+                metadata=_with_key(None, key, dialect),
+            )
+            return SendMessage(message=message, open_as=open_as)
+        if opened.tools and dialect.conversation is None:
             # Envelopes have a place for tools; elsewhere our extension is it.
             metadata = {**(metadata or {}), TOOLS: msgspec.to_builtins(opened.tools)}
-        known = self._asked.tasks
         message = replace(
             said,
-            message_id=key,
+            message_id=message_id,
             task_id="",
             context_id=context_id,
-            references=said.references and tuple(filter(None, map(known.get, said.references))),
-            metadata=_without_relay(said.metadata),
+            references=self._references(said),
+            metadata=_with_key(_without_relay(said.metadata), key, dialect),
         )
         op = SendMessage(
             message=message,
             metadata=_without_relay(metadata),
             accepts=opened.accepts,
             context=opened.context,
+            open_as=open_as,
         )
-        self._note_lost(op, peer)
+        self._lost = self._lost_of(op, said, peer)
         return op
 
-    def _note_lost(self, op: SendMessage, peer: UpstreamPeer) -> None:
-        """Notes what of our caller's message does not reach the agent."""
-        lost = lost_from(DIALECTS[peer.dialect], Call(id=None, op=op, stream=True))
+    def _references(self, said: Message) -> tuple[str, ...]:
+        """Returns what the agent calls the tasks that our caller's message refers to."""
+        return said.references and tuple(filter(None, map(self._asked.tasks.get, said.references)))
+
+    def _lost_of(self, op: SendMessage, said: Message, peer: UpstreamPeer) -> list[str]:
+        """Returns what of our caller's message does not reach the agent."""
+        signal = Call(id=None, op=op, stream=True)
+        lost = lost_from(DIALECTS[peer.dialect], signal)
         converted = _FILES if peer.files is not None else _OF_OURS
         found = [each for each in lost if each not in _OF_OURS and each not in converted]
-        if len(op.message.references) < len(self._opened.message.references):
+        if len(op.message.references) < len(said.references):
             found += [REFERENCES] * (REFERENCES not in found)
-        self._lost = found
+        return found
 
     def begin(self, peer: Peer, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a task, and the stream of all that follow."""
@@ -331,9 +364,12 @@ class RemoteUpstream(Upstream):
         recognise it, is asked first whether it still waits for this one."""
         assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
         op = answer.op
+        said = answer.message or Message(message_id="", role=Role.USER, parts=())
+        dialect = DIALECTS[peer.dialect]
         prepare_files(self._asked, peer, self._turn, answer.parts)
-        if DIALECTS[peer.dialect].conversation is not None:
+        if dialect.conversation is not None:
             await peer.call(replace(op, parts=answer.parts), ctx)
+            await self._tell_lost([name for name, has in _BESIDE_PARTS.items() if has(said)])
             return
         look = GetTask(task_id=op.task_id)
         unsure = answer.in_doubt and not peer.remembers
@@ -343,13 +379,17 @@ class RemoteUpstream(Upstream):
         mark = hashlib.sha256(op.question.encode()).hexdigest()[:24]
         key = f"{self._turn.task_id}.{mark}"
         message = Message(
-            message_id=key,
+            message_id=(said.message_id if _is_a2a(dialect) else "") or key,
             role=Role.USER,
             parts=answer.parts,
             task_id=op.task_id,
             context_id=op.context_id,
+            metadata=_with_key(said.metadata, key, dialect),
+            extensions=said.extensions,
+            references=self._references(said),
         )
         send = SendMessage(message=message, wait=False)
+        await self._tell_lost(self._lost_of(send, said, peer))
         try:
             await peer.call(send, replace(ctx, idempotency_key=key))
         except Unsupported as exc:  # so A2A says of a task that has ended, and of much else
@@ -369,7 +409,8 @@ class RemoteUpstream(Upstream):
             return {"error": exc.message}
 
     async def find_task(self, key: str, address: str) -> str:
-        """Looks for the message in the tasks of the conversation, as the agent lists them."""
+        """Looks for the message in the tasks of the conversation, as the agent lists them. Callers
+        use the ids of their messages again, so it is known by our own key alone."""
         label = self._recorded(address)
         pool = self._asked.pool
         op = ListTasks(context_id=self._context_id, page_size=100)
@@ -379,7 +420,7 @@ class RemoteUpstream(Upstream):
             async with pool.peer(at=each.label, urgent=True, acting=self._acting) as peer:
                 page = await peer.call(op, Context())
             for task in page.tasks:
-                if any(message.message_id == key for message in task.history):
+                if any((said.metadata or {}).get(SENDER_KEY) == key for said in task.history):
                     self._peer = peer
                     self._note_opener(task.id)
                     return task.id
@@ -396,6 +437,24 @@ def parsed(address: str) -> tuple[str, str]:
     """Returns the name of the agent and the label of its address, from the journal."""
     name, _, label = address.removeprefix(PREFIX).partition("@")
     return name, label
+
+
+def _is_a2a(dialect: Dialect) -> bool:
+    """Returns whether the ids of messages mean nothing but themselves. Elsewhere they name tasks,
+    or repeated messages."""
+    return bool(dialect.binding) or dialect.names_tasks
+
+
+def _with_key(
+    metadata: dict[str, Json] | None, key: str, dialect: Dialect
+) -> dict[str, Json] | None:
+    """Returns metadata with our key, in the versions of A2A that have lists of tasks, and without
+    the key that our caller may have there for us."""
+    if "1.0" in dialect.versions:
+        return {**(metadata or {}), SENDER_KEY: key}
+    if not metadata or SENDER_KEY not in metadata:
+        return metadata
+    return {name: value for name, value in metadata.items() if name != SENDER_KEY} or None
 
 
 def _without_relay(metadata: dict[str, Json] | None) -> dict[str, Json] | None:

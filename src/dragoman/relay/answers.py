@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from dragoman.core.errors import Conflict, PeerUnreachable, TaskFinished
 from dragoman.core.events import Stamped
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json
+from dragoman.core.model import AnyPart, Json, Message
 from dragoman.core.operations import Resolve
 from dragoman.core.peer import Context, Peer
 
@@ -13,8 +15,15 @@ from .upstream import QuestionAnswer, Upstream
 
 log = Logger("relay")
 
-Said = tuple[Json, tuple[AnyPart, ...]]
-"""An answer as a value, and as the parts of a message."""
+
+class CallerAnswer(Struct, frozen=True):
+    """The answer of our caller to a question of a remote task."""
+
+    value: Json
+    parts: tuple[AnyPart, ...]
+    """The same as the parts of a message."""
+    message: Message | None = None
+    """The message with which our caller gave it, unless a tool did."""
 
 
 class Answers:
@@ -23,7 +32,7 @@ class Answers:
 
     def __init__(self, upstream: Upstream, *, in_doubt: bool) -> None:
         """`in_doubt` says that an earlier run may have delivered them."""
-        self.given: dict[str, Said] = {}
+        self.given: dict[str, CallerAnswer] = {}
         self.delivered: set[str] = set()
         self._upstream, self._in_doubt = upstream, in_doubt
         self._pending: Resolve | None = None
@@ -31,9 +40,11 @@ class Answers:
     async def deliver(self, question: str, asked: Stamped, peer: Peer, ctx: Context) -> None:
         """Sends the agent the answer to a question of its task. If the connection breaks meanwhile,
         the next one begins with it, because the question is not told again."""
-        value, _ = self.given[question]
         self._pending = Resolve(
-            task_id=asked.task_id, question=question, value=value, context_id=asked.context_id
+            task_id=asked.task_id,
+            question=question,
+            value=self.given[question].value,
+            context_id=asked.context_id,
         )
         await self.deliver_pending(peer, ctx)
 
@@ -42,9 +53,10 @@ class Answers:
         op = self._pending
         if op is None:
             return
-        _, parts = self.given[op.question]
+        given = self.given[op.question]
+        answer = QuestionAnswer(op, given.parts, self._in_doubt, given.message)
         try:
-            await self._upstream.answer(peer, QuestionAnswer(op, parts, self._in_doubt), ctx)
+            await self._upstream.answer(peer, answer, ctx)
         except PeerUnreachable as exc:
             self._in_doubt |= exc.sent
             raise

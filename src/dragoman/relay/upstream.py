@@ -12,7 +12,7 @@ from dragoman.agent.remote_calls import TurnAccess
 from dragoman.agent.turn import Turn
 from dragoman.core import events
 from dragoman.core.errors import DragomanError, Unsupported
-from dragoman.core.model import AnyPart, Json
+from dragoman.core.model import AnyPart, Json, Message
 from dragoman.core.operations import Resolve, SendMessage, Streamed
 from dragoman.core.peer import Begun, Context, Peer, begin_stream
 
@@ -27,6 +27,8 @@ class QuestionAnswer(Struct, frozen=True):
     """The answer as a message, for dialects in which a message answers."""
     in_doubt: bool = False
     """Whether the agent may have it already."""
+    message: Message | None = None
+    """The message with which our caller gave it, unless a tool did."""
 
 
 class Upstream(ABC):
@@ -95,7 +97,7 @@ class Upstream(ABC):
 
     @abstractmethod
     def request(self, turn: Turn, key: str) -> SendMessage:
-        """Returns the message that creates the remote task; `key` is its message id."""
+        """Returns the message that creates the remote task; `key` is its idempotency key."""
 
     def begin(self, peer: Peer, op: Streamed, ctx: Context) -> Awaitable[Begun]:
         """Returns the first events of a task, and the stream of all that follow, which has to be
@@ -113,6 +115,6 @@ class Upstream(ABC):
         await peer.call(answer.op, ctx)
 
     async def find_task(self, key: str, address: str) -> str:
-        """Returns the id of the task that the message with this id opened, which may be at this
+        """Returns the id of the task that the message with this key opened, which may be at this
         address; empty if there is none so far. Raises `Unsupported` if the agent cannot tell."""
         raise Unsupported(f"{self.name} does not list its tasks")

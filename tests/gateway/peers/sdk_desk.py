@@ -1,7 +1,8 @@
-"""An agent on a2a-sdk 1.3.0, as others write them: `sdk_desk.py RPC REST GRPC [plain]`.
+"""An agent on a2a-sdk 1.3.0, as others write them: `sdk_desk.py RPC REST GRPC [plain] [at=URL]`.
 
 It replies directly, refuses, asks twice, and tells what it was sent. It checks nothing itself: what
-the SDK makes of a message is what its users meet. With `plain` it has no streaming.
+the SDK makes of a message is what its users meet. With `plain` it has no streaming, and `at` is
+where its card says that JSON-RPC is.
 """
 
 import asyncio
@@ -49,7 +50,9 @@ from starlette.applications import Starlette
 RPC, REST, GRPC = map(int, sys.argv[1:4])
 STREAMS = "plain" not in sys.argv
 BINDINGS = {
-    "JSONRPC": f"http://127.0.0.1:{RPC}/",
+    "JSONRPC": next(
+        (each[3:] for each in sys.argv if each[:3] == "at="), f"http://127.0.0.1:{RPC}/"
+    ),
     "HTTP+JSON": f"http://127.0.0.1:{REST}",
     "GRPC": f"127.0.0.1:{GRPC}",
 }
