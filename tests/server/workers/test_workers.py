@@ -125,6 +125,18 @@ async def test_a_worker_that_dies_is_replaced_and_the_others_serve_on(tmp_path: 
     assert not any(map(alive, now))
 
 
+async def test_a_worker_that_is_suspended_is_ended_and_replaced(tmp_path: Path) -> None:
+    """Inside a write it would hold up all others, since SQLite has one writer at a time."""
+    async with serving(tmp_path, "--workers", "2") as served:
+        first = await served.all_workers()
+        suspended = min(first)
+        os.kill(suspended, signal.SIGSTOP)
+        await until(lambda: not alive(suspended))
+        assert "A worker shows no sign of life" in served.output
+        now = await served.all_workers(2, besides=frozenset({suspended}))
+        assert first - {suspended} < now
+
+
 async def test_a_reload_replaces_every_worker_and_refuses_no_call(tmp_path: Path) -> None:
     async with serving(tmp_path, "--workers", "2") as served:
         first = await served.all_workers()

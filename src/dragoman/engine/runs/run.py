@@ -56,6 +56,8 @@ class Run:
     chunks: ChunkBuffer | None
     deadline: float
     """The loop time at which its working time is over; 0 while it waits for its caller."""
+    grace: asyncio.TimerHandle | None = None
+    """The end of the period in which code that was stopped may end by itself."""
     time_left = 0.0
     """The seconds of working time that were left when it began to wait."""
     direct_reply: Message | None
@@ -417,6 +419,9 @@ class Run:
         if error is None:
             self.direct_reply = self._reply
         self.writer.close(error)
+        if self.grace is not None:
+            # It would keep the run, and all that the task said, in memory until it fires.
+            self.grace.cancel()
         self.answer_waiters()
         self.shared.on_close(self)
         self.log.notify(working=False)

@@ -84,7 +84,7 @@ def stop(run: Run) -> None:
     else:
         run.on_stop()
         end_stopped(run)
-    run.shared.loop.call_later(run.skill.cancel_grace, end_stopped, run)
+    run.grace = run.shared.loop.call_later(run.skill.cancel_grace, end_stopped, run)
 
 
 def end_stopped(run: Run) -> None:

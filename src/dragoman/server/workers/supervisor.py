@@ -34,6 +34,11 @@ START = 120.0
 """The seconds in which a new worker must be ready; else the one before it stays."""
 STOP = 60.0
 """The seconds in which a worker must have stopped. It gives up its tasks long before."""
+SILENCE_SECONDS = 15.0
+"""How long a worker may show no sign of life. One that is suspended in the middle of a write would
+hold up all others: SQLite has one writer at a time."""
+CHECK_SECONDS = 1.0
+"""How often we look for signs of life."""
 STABLE = 60.0
 """A worker that lived for so many seconds is restarted at once."""
 LONGEST_PAUSE = 30.0
@@ -71,6 +76,8 @@ class SupervisedProcess:
         self.process, self.control = process, control
         self.started_at = monotonic()
         self.ready = False
+        self.seen_at = 0.0
+        """When it last showed that it runs."""
         self.ending = False
         """Whether it has closed the line, because it ends."""
 
@@ -122,8 +129,11 @@ class Supervisor:
                     self._await_ready(place.worker)
             if not self._stopping and first.socket is not None:
                 announce(first.socket)
+            looked_at = monotonic()
             while not self._stopping:
-                self._look(self._pause())
+                self._look(min(self._pause(), CHECK_SECONDS))
+                self._end_silent(looked_at)
+                looked_at = monotonic()
                 self._restart()
                 if signal.SIGHUP in self._signals:
                     self._signals.remove(signal.SIGHUP)
@@ -190,11 +200,14 @@ class Supervisor:
         """Waits at most so long for a signal, or for news of a worker."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             with suppress(BlockingIOError, ConnectionError):
-                said = os.read(key.fd, 64)
+                news = os.read(key.fd, 64)
                 worker: SupervisedProcess | None = key.data
-                if worker is not None and said == READY:
-                    worker.ready = True
-                elif worker is not None:
+                if worker is None:
+                    continue
+                if news:
+                    worker.ready = worker.ready or READY in news
+                    worker.seen_at = monotonic()
+                else:
                     self._selector.unregister(key.fd)
                     worker.control.close()
                     worker.ending = True
@@ -206,7 +219,26 @@ class Supervisor:
         if any(each.worker is not None and each.worker.ending for each in self._places):
             return BRIEF
         waiting = [each.start_at for each in self._places if each.worker is None]
-        return min((at - monotonic() for at in waiting), default=3600.0)
+        return min((at - monotonic() for at in waiting), default=CHECK_SECONDS)
+
+    def _end_silent(self, looked_at: float) -> None:
+        """Ends workers that are suspended; `_restart` replaces them. `looked_at` is when we looked
+        last: while we were suspended ourselves, we have heard of nobody."""
+        now = monotonic()
+        for place in self._places:
+            worker = place.worker
+            if worker is None or not worker.ready or not worker.running:
+                continue
+            if now - looked_at > SILENCE_SECONDS / 2:
+                worker.seen_at = now
+            elif now - worker.seen_at > SILENCE_SECONDS:
+                log.error(
+                    "A worker shows no sign of life, so it is ended",
+                    worker=place.number,
+                    seconds=SILENCE_SECONDS,
+                )
+                worker.seen_at = now
+                worker.signal(signal.SIGKILL)
 
     def _restart(self) -> None:
         now = monotonic()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 import msgspec
@@ -16,6 +19,9 @@ from dragoman.settings import Settings
 
 VARIABLE = "DRAGOMAN_WORKER"
 READY = b"ready"
+BEAT = b"."
+BEAT_SECONDS = 2.0
+"""How often a worker shows its parent that it runs."""
 
 
 class WorkerProcess(Struct, frozen=True, kw_only=True):
@@ -46,8 +52,16 @@ class WorkerProcess(Struct, frozen=True, kw_only=True):
         return socket.socket(fileno=self.listening)
 
     def report_ready(self) -> None:
-        """Tells the parent that this worker accepts connections."""
+        """Tells the parent that this worker accepts connections, and from now on that it runs."""
         os.write(self.control, READY)
+        # Not in the event loop: code of an agent that blocks it is no reason to end the process.
+        threading.Thread(target=self._beat, name="dragoman-beat", daemon=True).start()
+
+    def _beat(self) -> None:
+        with suppress(OSError):  # the parent is gone
+            while True:
+                os.write(self.control, BEAT)
+                time.sleep(BEAT_SECONDS)
 
     def on_orphaned(self, stop: Callable[[], None]) -> None:
         """Calls `stop` when the parent is gone. Nobody would restart or stop this worker any more,
