@@ -4,6 +4,7 @@ HTTP/1.1, with Python's standard library and nothing of ours."""
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -106,9 +107,24 @@ class Stranger(ThreadingHTTPServer):
         self.answers: dict[str, Json] = {}
         """The payloads of responses, by the id of what they answer."""
         self.changed = threading.Condition()
-        self.paths: list[str] = []
+        self._opened: list[socket.socket] = []
         self.pages: dict[str, bytes] = {}
         """What GET returns, by path."""
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        opened, whose = super().get_request()
+        self._opened.append(opened)
+        return opened, whose
+
+    def server_close(self) -> None:
+        """Hangs up, too: the threads of open connections would answer for ever."""
+        super().server_close()
+        for opened in self._opened:
+            with suppress(OSError):  # it was closed long ago
+                opened.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Quiet: callers hang up as they like."""
 
     @property
     def url(self) -> str:
@@ -149,8 +165,7 @@ class _Endpoint(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.server.paths.append(self.path)
-        if self.path != self.server.path:
+        if self.server.path not in (self.path, "*"):
             self._say(Reply(b"not found", 404, "text/plain"))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}

@@ -96,7 +96,7 @@ async def test_an_execute_survives_the_host(tmp_path: Path, while_away: bool) ->
         with_secret = Context(principal="iat:worker", schemes=(PROVED,))
         host = engine_host()
         async with served(host, settings(tmp_path, "engine", memory=False)):
-            host.joined(met, with_secret, None)
+            host.joined(met, with_secret, None, "")
             async for batch in host.execute("d.txt"):
                 if any(type(each.event).__name__ == "Asked" for each in batch.entries):  # type: ignore[union-attr]
                     task_id = batch.entries[0].task_id
@@ -105,7 +105,7 @@ async def test_an_execute_survives_the_host(tmp_path: Path, while_away: bool) ->
             await _approve(store)
         host = engine_host()
         async with served(host, settings(tmp_path, "engine", memory=False)):
-            host.joined(met, with_secret, None)
+            host.joined(met, with_secret, None, "")
             if not while_away:
                 await _approve(store)
             assert host.peer is not None

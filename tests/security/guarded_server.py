@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import grpc
 import httpx2
@@ -172,7 +173,7 @@ def _iat_sender(op: type[Operation[Any]], *, flat: bool, stream: bool) -> Callab
     async def send(
         running: GuardedServer, token: str, task_id: str, tenant: str
     ) -> tuple[int, str]:
-        caller = IatCaller(me="", flat=flat)
+        caller = IatCaller(me="", flat=flat, now=lambda: 0, new_id=lambda: uuid4().hex)
         (frame,) = caller.send(Call("1", question(op, task_id), stream))  # type: ignore[arg-type]
         return await _heard(running, "/iat", frame.body, dict(frame.headers) | _headers(token))
 

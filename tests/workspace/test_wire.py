@@ -221,7 +221,7 @@ async def test_an_agent_of_any_kind_is_told_the_hosts_folder(tmp_path: Path, way
 def test_it_stands_where_the_requirement_has_it() -> None:
     said = Message(message_id="m", role=Role.USER, parts=(Text("go"),))
     op = SendMessage(message=said, metadata={"workspace_root": "/srv/ws"})
-    (frame,) = IatCaller().send(Call("1", op))
+    (frame,) = IatCaller(now=lambda: 0, new_id=lambda: "m1").send(Call("1", op))
     assert envelope_in(frame.body).payload["workspace_root"] == "/srv/ws"
 
 

@@ -89,11 +89,17 @@ def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
 
 def paths_at(url: str, dialect: Dialect, *, mount: bool = False) -> list[str]:
     """Returns the addresses at which a dialect may be served. A web address with a path is used as
-    it is, unless it is known that an agent is mounted there."""
+    it is, unless it is known that an agent is mounted there. In a dialect with introductions the
+    first of them finds the path out: the given one, or those of the dialect beneath it."""
     path = urlsplit(url).path.rstrip("/")
-    if (path and not mount) or path.endswith(dialect.paths):
+    if path.endswith(dialect.paths):
         return []
-    return [path + each for each in dialect.paths]
+    beneath = [path + each for each in dialect.paths]
+    if mount:
+        return beneath
+    if dialect.conversation is not None and dialect.wire is Wire.HTTP:
+        return [urlsplit(url).path or "/", *beneath]
+    return [] if path else beneath
 
 
 def mount_of(url: str, dialect: Dialect) -> str:

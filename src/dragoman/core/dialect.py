@@ -53,9 +53,11 @@ class CallerIdentity(Struct, frozen=True, kw_only=True):
     """The name of the other side; empty if its introduction is to provide it."""
     joins: bool = False
     """Whether we register with the other side, which then calls us."""
-    now: Callable[[], int] = lambda: 0
+    token: str = ""
+    """A session token that the other side got from us."""
+    now: Callable[[], int]
     """The time in milliseconds."""
-    new_id: Callable[[], str] | None = None
+    new_id: Callable[[], str]
 
 
 class SharedSecretProof(Struct, frozen=True):

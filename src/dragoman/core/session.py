@@ -92,7 +92,15 @@ class Ping(Struct, frozen=True, gc=False):
     id: Id
 
 
-Signal = Call | Result | Update | End | Fault | Introduction | Ping
+class Posted(Struct, frozen=True, gc=False):
+    """The other side sends an event of a call of ours as a message of its own, which is answered
+    when the event is a question and has its answer."""
+
+    id: Id
+    frame: Frame
+
+
+Signal = Call | Result | Update | End | Fault | Introduction | Ping | Posted
 
 Steps = tuple[list[Stamped | Message], bool, DragomanError | None]
 """Events of a stream, whether the stream ended with them, and the error that follows them."""
@@ -201,8 +209,6 @@ class Duplex(ABC):
 
     caller: CallerSession
     callee: Session
-    name = ""
-    """The name of this side. The ids of its calls begin with it."""
 
     @abstractmethod
     def whose(self, frame: Frame) -> Session | None:

@@ -151,3 +151,20 @@ def _refusal(body: bytes, exc: Exception) -> Fault:
         return Fault(None, Malformed(what))
     id = found.get("id")
     return Fault(id if type(id) in (str, int, float) else None, Malformed(str(exc)))
+
+
+class _JsonRpc(Struct):
+    jsonrpc: str
+
+
+_read_jsonrpc = msgspec.json.Decoder(_JsonRpc).decode
+
+
+def is_jsonrpc(body: bytes) -> bool:
+    """Returns whether this is a message of JSON-RPC, which a server of A2A answers with whatever it
+    is sent."""
+    try:
+        _read_jsonrpc(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

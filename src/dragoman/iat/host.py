@@ -142,9 +142,9 @@ class Host(Agent, HostRole):
             log.warning("An agent may not have the name of one that is elsewhere", agent=met.who)
             raise Forbidden("`agent_id` is somebody else, who is at work.")
 
-    def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
-        """Adds an agent that has introduced itself. Without a `peer` that can be called, it is only
-        a caller."""
+    def joined(self, met: Introduction, caller: Context, peer: Peer | None, token: str) -> None:
+        """Adds an agent that has introduced itself, and got this session token. Without a `peer`
+        that can be called, it is only a caller."""
         if met.card is None or not met.callable:
             return
         if met.who in self._placed:
@@ -160,7 +160,7 @@ class Host(Agent, HostRole):
             # nothing. For other agents nothing is signed: one of them could have claimed the name
             # of another agent to use our signature there.
             signs = PROVED in caller.schemes
-            transport = self.dial(str(place), met.who, signs=signs)
+            transport = self.dial(str(place), met.who, signs=signs, token=token)
         if transport is None:
             return
         sub = SubAgent(met.who, met.card, met.tools, transport, met.workspace, place)

@@ -31,9 +31,9 @@ class HostRole(ABC):
         """Raises `Forbidden` if the name belongs to another sub-agent that still responds."""
 
     @abstractmethod
-    def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
-        """Adds an agent that has introduced itself. Without a `peer` that can be called, it is only
-        a caller."""
+    def joined(self, met: Introduction, caller: Context, peer: Peer | None, token: str) -> None:
+        """Adds an agent that has introduced itself, and got this session token. Without a `peer`
+        that can be called, it is only a caller."""
 
     @abstractmethod
     def connect_agents(self) -> None:

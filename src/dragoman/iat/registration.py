@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,11 +25,12 @@ from dragoman.core.session import Frame, Introduction, Result, Signal
 from dragoman.dialects.iat.caller import IatCaller
 from dragoman.dialects.iat.signature import signed
 from dragoman.dialects.iat.wire import answer_in
+from dragoman.engine.task_ids import new_id, now_ms
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.net.websocket.socket import Socket
 from dragoman.workspace import WISH
 
-from .transports import http_transport, websocket
+from .transports import host_transport, websocket
 
 if TYPE_CHECKING:
     from .service import IatService
@@ -112,14 +112,8 @@ class Registration:
         us = self._service.ourselves()
         assert us.card is not None  # noqa: S101  an agent of ours always has one
         us = replace(us, card=replace(us.card, interfaces=(endpoint,)))
-        transport = http_transport(
-            self._url,
-            self._service.me,
-            self._host,
-            secret=self._secret,
-            typed=True,
-            introduces=us,
-            joins=True,
+        transport = host_transport(
+            self._url, self._service.me, self._host, secret=self._secret, us=us
         )
         try:
             self.root = _root_in(await transport.introduce())
@@ -133,8 +127,10 @@ class Registration:
 
     async def _over_socket(self, beat: float) -> None:
         service = self._service
-        caller = IatCaller(me=service.me, to=self._host, greeting="register")
-        hello = replace(service.ourselves(), id=secrets.token_hex(16))
+        caller = IatCaller(
+            me=service.me, to=self._host, greeting="register", now=now_ms, new_id=new_id
+        )
+        hello = replace(service.ourselves(), id=new_id())
         frames = list(caller.send(hello))
         # The handshake proves that we have the secret: its headers sign the first frame.
         proof = signed(self._secret, frames[0].body, time.time()) if self._secret else {}

@@ -19,7 +19,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.extensions import SKILLS
 from dragoman.core.model import Json
 from dragoman.core.peer import Context, Peer, identity_of
-from dragoman.core.session import Frame, Id, Introduction, Session
+from dragoman.core.session import Frame, Id, Introduction, Posted, Session
 from dragoman.dialects.iat import ROLE, IatCallee, IatSocketCallee
 from dragoman.dialects.iat.callee import NOTHING
 from dragoman.dialects.iat.plain_endpoints import PlainCallee
@@ -43,19 +43,20 @@ from dragoman.store.sessions import SessionStore
 from dragoman.workspace import granted
 
 from .host_role import HostRole
+from .open_executes import OpenExecutes
 
 if TYPE_CHECKING:
-    from dragoman.client.transports.http_transport import HttpTransport
     from dragoman.dialects.iat import IatCaller, IatDuplex
 
     from .registration import Registration
+    from .transports import SubAgentTransport
 
 PROTOCOL = "iat/1"
 LINGER = 1.0
 """The maximum time in seconds to tell the host that we leave."""
-Joined = Callable[[Introduction, Context, Peer | None], None]
-"""Called with each introduction, its caller and, over a WebSocket, a peer that calls the caller
-back."""
+Joined = Callable[[Introduction, Context, Peer | None, str], None]
+"""Called with each introduction, its caller, over a WebSocket a peer that calls the caller back,
+and the session token of the caller."""
 ClaimCheck = Callable[[Introduction, Peer | None], Awaitable[None]]
 
 
@@ -120,7 +121,9 @@ class IatService(Service):
             insecure=settings.server.insecure,
             meter=access.meter if settings.rates.calls_per_minute else None,
         )
-        self.joined: Joined = lambda met, caller, peer: None
+        self.executes = OpenExecutes()
+        """The executes of a host in the same process."""
+        self.joined: Joined = _no_host
         """Called with every agent that has introduced itself; for a host in the same process."""
         self.check_claim: ClaimCheck = _any_name
         """Raises `Forbidden` for a name that belongs to another agent; for a host in the same
@@ -148,13 +151,17 @@ class IatService(Service):
         self.check_claim, host.sessions = host.check_claim, self.guard.sessions.list_valid
 
         def dial(
-            url: str, to: str = "", *, typed: bool = False, signs: bool = False
-        ) -> HttpTransport:
-            from .transports import http_transport
+            url: str, to: str = "", *, typed: bool = False, signs: bool = False, token: str = ""
+        ) -> SubAgentTransport:
+            from .transports import sub_agent_transport
 
-            return http_transport(
-                *(url, self.me, to),
+            return sub_agent_transport(
+                url,
+                self.me,
+                to,
+                self.executes,
                 secret=secret if signs else "",
+                token=token,
                 typed=typed,
                 allow_private=allow_private,
             )
@@ -172,7 +179,10 @@ class IatService(Service):
 
     def session(self, callee: Factory) -> Session:
         """Returns the callee side of a new conversation, with our name and our clock."""
-        return callee(self.me, now=now_ms, new_id=new_id)  # type: ignore[call-arg]
+        found = callee(self.me, now=now_ms, new_id=new_id)  # type: ignore[call-arg]
+        assert isinstance(found, IatCallee)  # noqa: S101  only these need our role
+        found.is_open = self.executes.__contains__
+        return found
 
     def socket_driver(self) -> SocketDriver:
         """Returns the driver of the conversations over WebSockets, whichever side opened them."""
@@ -186,7 +196,7 @@ class IatService(Service):
         )
         return SocketDriver(
             self.server,
-            partial(self.session, IatSocketCallee),
+            partial(IatSocketCallee, self.me, now=now_ms, new_id=new_id),
             admission=self,
             role=self,
             duplex=self.duplex,
@@ -198,7 +208,7 @@ class IatService(Service):
         from dragoman.dialects.iat import IatCaller, IatDuplex
 
         callee = IatSocketCallee(self.me, now=now_ms, new_id=new_id)
-        return IatDuplex(caller or IatCaller(me=self.me), callee, self.me)
+        return IatDuplex(caller or IatCaller(me=self.me, now=now_ms, new_id=new_id), callee)
 
     # Admission
 
@@ -280,7 +290,7 @@ class IatService(Service):
         await sessions.landed()
         # This comes last, so that the caller is not called before it has this welcome and its
         # token.
-        self.joined(met, found.caller, peer)
+        self.joined(met, found.caller, peer, token)
         return {
             **introduction_out(self.ourselves()),
             "protocol": PROTOCOL,
@@ -293,6 +303,15 @@ class IatService(Service):
         assert isinstance(caller, IatSender)  # noqa: S101  as `admit` gives it
         until = self.guard.renew(caller.said, caller.headers)
         return {"ok": True, "expires_at": int(until)} if until else {"ok": True}
+
+    async def take_event(self, posted: Posted, caller: Admitted) -> Json:
+        """Takes an event of an execute from the sub-agent that works on it. A request of the
+        sub-agent is answered by whoever gave the work."""
+        assert isinstance(caller, IatSender)  # noqa: S101  as `admit` gives it
+        execute = self.executes.find(caller.said.parent)
+        if not self.guard.insecure:
+            execute.check_sender(caller.session.who)
+        return await execute.post(posted.frame, caller.said)
 
     # Pages
 
@@ -328,6 +347,7 @@ class IatService(Service):
         """Leaves the host."""
         if isinstance(self.agent, HostRole):
             self.agent.stopping = True
+            self.executes.close_all()
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.wait({self._registering}, timeout=LINGER)
@@ -352,6 +372,10 @@ def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
     if said.key:
         caller = replace(caller, idempotency_key=key_in(said.key))
     return caller
+
+
+def _no_host(met: Introduction, caller: Context, peer: Peer | None, token: str) -> None:
+    """Does nothing: without a host in this process, whoever registers is a caller."""
 
 
 async def _any_name(met: Introduction, peer: Peer | None) -> None:

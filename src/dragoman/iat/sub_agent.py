@@ -48,10 +48,17 @@ class Dial(Protocol):
     network.
 
     With `signs`, messages are signed for the name of the agent. It is used only for an agent whose
-    name is proved by more than its own claim."""
+    name is proved by more than its own claim. `token` is the session token that the agent got when
+    it registered; messages carry it, unless the agent answers our introduction with its own."""
 
     def __call__(
-        self, url: str, to: str = "", *, typed: bool = False, signs: bool = False
+        self,
+        url: str,
+        to: str = "",
+        *,
+        typed: bool = False,
+        signs: bool = False,
+        token: str = "",
     ) -> AddressTransport: ...
 
 

@@ -86,7 +86,7 @@ class SubAgentUpstream(Upstream):
         if used + 1 >= MOST_TTL:
             raise TtlExceeded()
         ctx = context_for(access, extensions=(WORK,), tools=self._tools)
-        return replace(ctx, trace=self._turn.caller.trace, hops=used + 1)
+        return replace(ctx, trace=self._turn.caller.trace or ctx.trace, hops=used + 1)
 
     def request(self, turn: Turn, key: str) -> SendMessage:
         """Returns the `execute` request, with the folder to which it is confined."""

@@ -38,6 +38,7 @@ from dragoman.core.session import (
     Id,
     Introduction,
     Ping,
+    Posted,
     Result,
     Session,
     Signal,
@@ -47,7 +48,7 @@ from dragoman.security.authentication import in_tenant
 from .question_stream import stream_until_final
 from .server_context import OpenStream, ServerContext
 
-Asked = Call | Introduction | Ping
+Asked = Call | Introduction | Ping | Posted
 """The signals that a caller can send."""
 NOTHING_MORE: Iterator[Signal] = iter(())
 
@@ -82,7 +83,8 @@ class Admission(Protocol):
 
 
 class DialectRole(Protocol):
-    """Answers the signals of a dialect that are no operations: introductions and pings."""
+    """Answers the signals of a dialect that are no operations: introductions, pings, and the events
+    of our own calls."""
 
     async def welcome(self, met: Introduction, caller: Admitted, peer: Peer | None) -> Json:
         """Returns the answer to an introduction. `peer` calls the caller back, if the wire allows
@@ -90,6 +92,9 @@ class DialectRole(Protocol):
 
     async def alive(self, caller: Admitted) -> Json:
         """Returns the answer to a ping."""
+
+    async def take_event(self, posted: Posted, caller: Admitted) -> Json:
+        """Takes an event of a call of ours. Returns the answer to a question, when there is one."""
 
 
 @dataclass(slots=True, eq=False)  # reading an attribute of a Struct takes longer
@@ -227,7 +232,7 @@ class Exchange:
             self.echo = ", ".join(uri for uri in ctx.extensions if uri in server.extensions)
         if type(signal) is Call:
             self.method = type(signal.op).__name__
-        elif isinstance(signal, Introduction | Ping):
+        elif isinstance(signal, Introduction | Ping | Posted):
             self.method = type(signal).__name__
         else:
             raise AssertionError(f"a callee heard {type(signal).__name__}")
@@ -249,6 +254,8 @@ class Exchange:
             caller = self.caller or Admitted(ctx)
             if isinstance(signal, Introduction):
                 value = await driver.role.welcome(signal, caller, peer)
+            elif isinstance(signal, Posted):
+                value = await driver.role.take_event(signal, caller)
             else:
                 value = await driver.role.alive(caller)
         for each in self._more:  # one frame may end several tasks

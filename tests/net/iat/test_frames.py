@@ -267,7 +267,7 @@ async def test_whatever_a_sub_agent_says_to_a_call_its_socket_stays(
     peers: list[WebSocketPeer] = []
     words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
     async with open_server(messages_per_second=10**9) as running, connect(running.ws) as socket:
-        running.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        running.app.service(IatService).joined = lambda met, caller, peer, token: peers.append(peer)  # type: ignore[arg-type]
         hello = running.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
         running.token = json.loads(await socket.recv())["payload"]["session_token"]

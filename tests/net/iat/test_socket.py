@@ -177,7 +177,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
     """An agent dials in; the process that has the socket asks it, over the same socket."""
     async with open_server() as server:
         peers: list[WebSocketPeer] = []
-        server.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        server.app.service(IatService).joined = lambda met, caller, peer, token: peers.append(peer)  # type: ignore[arg-type]
         async with line(server) as ws:
             (peer,) = peers
             words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
@@ -197,7 +197,7 @@ async def test_a_stopped_server_has_no_threads_though_somebody_still_knows_its_s
     """They abort the process if they want the interpreter while it closes."""
     async with open_server() as server:
         peers: list[WebSocketPeer] = []
-        server.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        server.app.service(IatService).joined = lambda met, caller, peer, token: peers.append(peer)  # type: ignore[arg-type]
         async with line(server):
             assert peers
         await until(lambda: not server.app.server.sockets)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
-from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable
+from dragoman.core.errors import (
+    BadParams,
+    CallError,
+    DragomanError,
+    Forbidden,
+    PeerMisbehaved,
+    PeerRefused,
+    PeerUnreachable,
+    Unauthenticated,
+)
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import ANYONE, NO_MORE, Batch, Begun, Context
 from dragoman.core.session import (
@@ -20,6 +29,7 @@ from dragoman.core.session import (
     steps,
 )
 from dragoman.dialects import sse
+from dragoman.dialects.jsonrpc import is_jsonrpc
 from dragoman.security.outbound.failures import is_web_page
 
 from ..credentials import Credentials
@@ -31,6 +41,10 @@ EVENTS = "text/event-stream"
 _NOT_HERE = frozenset((404, 405))
 
 
+class _NotHere(PeerMisbehaved):
+    """The agent is not at this path."""
+
+
 class HttpTransport(Transport):
     """Calls one address over HTTP."""
 
@@ -40,9 +54,10 @@ class HttpTransport(Transport):
         *,
         introduces: Introduction | None = None,
         joins: bool = False,
+        token: str = "",
         owns_http: bool = False,
     ) -> None:
-        super().__init__(to, introduces=introduces, joins=joins)
+        super().__init__(to, introduces=introduces, joins=joins, token=token)
         self._owns_http = owns_http
         dialect = to.dialect
         path, question, query = self._address.path.partition("?")
@@ -94,8 +109,44 @@ class HttpTransport(Transport):
             return await self._welcome(self._greet(who))
 
     async def _greet(self, who: Credentials) -> Signal:
-        """Introduces us and returns the answer. Falls back to HTTP/1.1 if the server closes the
-        connection on HTTP/2."""
+        """Introduces us and returns the answer. This also finds out at which of the paths the agent
+        is, since no other message may be sent to several. An answer that is not of the dialect, or
+        a refusal, counts if no other path has a better one."""
+        if self._settled:
+            return await self._greet_at(who)
+        paths = self._paths
+        doubtful: tuple[str, Signal | DragomanError] | None = None
+        try:
+            for path in paths:
+                self._paths = [path]
+                found: Signal | DragomanError
+                try:
+                    found = await self._greet_at(who)
+                except _NotHere:
+                    continue
+                except (PeerMisbehaved, Unauthenticated, Forbidden) as exc:
+                    found = exc
+                except (PeerRefused, CallError):
+                    self._settled = True
+                    raise
+                if not isinstance(found, DragomanError) and _is_of_the_dialect(found):
+                    self._settled = True
+                    return found
+                doubtful = doubtful or (path, found)
+            if doubtful is None:
+                raise PeerUnreachable(f"{self._address.origin} does not serve {self.dialect.name}")
+            paths, found = [doubtful[0]], doubtful[1]
+            self._settled = not isinstance(found, Unauthenticated | Forbidden)
+            if isinstance(found, DragomanError):
+                raise found
+            return found
+        finally:
+            if not self._settled or doubtful is not None:
+                self._paths = paths
+
+    async def _greet_at(self, who: Credentials) -> Signal:
+        """Introduces us at one path. Falls back to HTTP/1.1 if the server closes the connection on
+        HTTP/2."""
         while True:
             # Every attempt has an id of its own: a signed frame is accepted once.
             hello, session = self._hello(new_id()), self._session(ANYONE, who)
@@ -130,6 +181,10 @@ class HttpTransport(Transport):
             reply = await self._http.ask(
                 request, seconds=self._seconds(signal), max_size=self.limits.answer_size
             )
+            if self.dialect.conversation is not None and not self._settled:
+                if reply.status in _NOT_HERE or is_jsonrpc(reply.body):
+                    raise _NotHere(f"There is no {self.dialect.name} at this path")
+                return reply
             if not self._is_elsewhere(reply.status):
                 return reply
 
@@ -153,6 +208,12 @@ class HttpTransport(Transport):
             await self._introduce(who)
         session = self._session(ctx, who)
         frames = self._frames(session, Call(self._new_id(), op, True))
+        return await self._begin_with(session, frames, ctx, who)
+
+    async def _begin_with(
+        self, session: Session, frames: list[Frame], ctx: Context, who: Credentials
+    ) -> Begun:
+        """Sends the request of a stream, and returns its first events and the rest."""
         try:
             events = await self._open(session, frames, ctx, who)
         except Unreachable as exc:
@@ -245,6 +306,11 @@ class _Events:
         if session.repeats:
             self.again = repeated(session)
         return entries, last or not (chunk or self.again or error), error
+
+
+def _is_of_the_dialect(found: Signal) -> bool:
+    """Returns whether this answers an introduction, and is no mere success of whoever is there."""
+    return not isinstance(found, Result) or found.value is not None
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}

@@ -109,8 +109,10 @@ class Transport(ABC):
         *,
         introduces: Introduction | None = None,
         joins: bool = False,
+        token: str = "",
     ) -> None:
-        """`url` is the address as a web URL, if the interface spells it in another way."""
+        """`url` is the address as a web URL, if the interface spells it in another way. `token` is
+        a session token that the other side got from us."""
         self._http, self.interface, self.dialect, self.wallet, _ = to
         self._address = to.http.address(url or to.interface.url)
         self.origin, self.limits = self._address.origin, to.http.limits
@@ -120,6 +122,7 @@ class Transport(ABC):
         self._introduces = introduces
         """Our introduction; None means that we introduce ourselves as a client that cannot be
         called."""
+        self._token = token
         self._joins = joins
         """Whether the other side is a host that will call us."""
         self._nameless = f"dragoman-{secrets.token_hex(4)}"
@@ -290,7 +293,14 @@ class Transport(ABC):
             self._names = me, who.to
             self._introduced = False
             self._conversation = self.dialect.conversation(
-                CallerIdentity(me=me, to=who.to, joins=self._joins, now=_millis, new_id=new_id)
+                CallerIdentity(
+                    me=me,
+                    to=who.to,
+                    joins=self._joins,
+                    token=self._token,
+                    now=_millis,
+                    new_id=new_id,
+                )
             )
         return self._conversation
 
@@ -403,8 +413,8 @@ def with_extensions(ctx: Context, extensions: Iterable[str]) -> Context:
 
 
 def new_id() -> str:
-    """Returns a random id."""
-    return secrets.token_hex(16)
+    """Returns a random UUID, as dialects with conversations ask for it."""
+    return str(uuid4())
 
 
 def _millis() -> int:

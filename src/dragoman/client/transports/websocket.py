@@ -8,7 +8,6 @@ once that the reader left. A stream that came to its end leaves its WebSocket to
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -36,7 +35,7 @@ from dragoman.security.outbound.connection_pool import KEEP
 
 from ..credentials import Credentials
 from .http import Address, Http
-from .transport import Asking, Destination, Transport
+from .transport import Asking, Destination, Transport, new_id
 
 CLOSING = 1.0
 """The seconds for which we wait for the other side's close frame."""
@@ -148,7 +147,7 @@ class _Channel:
     def __init__(self, caller: CallerSession, era: int) -> None:
         self.era = era
         """The transport's era at the time when this was opened."""
-        self.peer = WebSocketPeer(caller, self._say, f"{secrets.token_hex(8)}-")
+        self.peer = WebSocketPeer(caller, self._say, new_id=new_id)
         self._socket: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self.calls = 0

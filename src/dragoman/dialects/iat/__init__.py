@@ -1,6 +1,6 @@
 """IAT: envelopes between a host and its sub-agents, nested and flat."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from .callee import IatCallee, IatSocketCallee
 from .plain_endpoints import PlainCallee, PlainStream
 from .requests import manifest_in
 from .signature import signed
+from .wire import message_ids
 
 if TYPE_CHECKING:
     from .caller import IatCaller
@@ -19,10 +20,33 @@ if TYPE_CHECKING:
 
 ROLE = SCHEME = "iat"
 ENVELOPES = Route("/iat")
+
+
+def _without_clock() -> int:
+    """The time of sessions that talk to nobody: those of the table of losses, and of tests. Servers
+    and transports pass their own."""
+    return 0
+
+
+def _callees(kind: type[IatCallee]) -> Callable[..., Session]:
+    """Returns what makes the callee sessions of a kind."""
+
+    def make(
+        me: str = "agent",
+        *,
+        now: Callable[[], int] = _without_clock,
+        new_id: Callable[[], str] | None = None,
+    ) -> Session:
+        return kind(me, now=now, new_id=new_id or message_ids())
+
+    return make
+
+
+_callee, _plain_stream = _callees(IatCallee), _callees(PlainStream)
 PLAIN = (
-    Route("/a2a", callee=PlainCallee),
-    Route("/a2a/stream", "GET", callee=PlainStream),
-    Route("/a2a/stream", callee=PlainStream),
+    Route("/a2a", callee=_callees(PlainCallee)),
+    Route("/a2a/stream", "GET", callee=_plain_stream),
+    Route("/a2a/stream", callee=_plain_stream),
 )
 """The paths at which real hosts post content without an envelope."""
 PROOF = SharedSecretProof(signed, "IAT_SECRET")
@@ -35,13 +59,13 @@ MANIFEST = Manifest("/manifest", manifest_in)
 def _nested(extensions: Iterable[str] = (), tenant: str = "") -> Session:
     from .caller import IatCaller
 
-    return IatCaller()
+    return IatCaller(now=_without_clock, new_id=message_ids())
 
 
 def _flat(extensions: Iterable[str] = (), tenant: str = "") -> Session:
     from .caller import IatCaller
 
-    return IatCaller(flat=True)
+    return IatCaller(flat=True, now=_without_clock, new_id=message_ids())
 
 
 def _conversation(identity: CallerIdentity) -> CallerConversation:
@@ -70,7 +94,7 @@ DIALECTS = (
     _CALLED(
         name="iat",
         caller=_nested,
-        callee=IatCallee,
+        callee=_callee,
         carried=_carried,
         routes=(ENVELOPES,),
         listed_as="HTTP+SSE",
@@ -80,7 +104,7 @@ DIALECTS = (
     Dialect(
         name="iat-flat",
         caller=_flat,
-        callee=IatCallee,
+        callee=_callee,
         carried=_carried,
         routes=(ENVELOPES, *PLAIN),
         role=ROLE,
@@ -89,7 +113,7 @@ DIALECTS = (
         name="iat-ws",
         wire=Wire.WEBSOCKET,
         caller=_nested,
-        callee=IatSocketCallee,
+        callee=_callees(IatSocketCallee),
         carried=_carried_by_socket,
         max_message=1024 * 1024,
         routes=(Route("/iat/ws", "GET"),),

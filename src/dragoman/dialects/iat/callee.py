@@ -30,7 +30,7 @@ from dragoman.core.session import Frame, Id, Session, Signal
 
 from ..jsonrpc import bare_type
 from . import errors
-from .events import DONE, STATUS, EventBody, IatEventEncoder
+from .events import ASK_OF, DONE, NOTE_OF, STATUS, EventBody, IatEventEncoder
 from .requests import (
     ALIASES,
     CALLS,
@@ -42,7 +42,7 @@ from .requests import (
     resolve_in,
     status_in,
 )
-from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, id_out, message_ids
+from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, id_out
 
 JSON_TYPES = frozenset(("application/json", ""))
 NOTHING: Mapping[str, str] = {}
@@ -70,19 +70,21 @@ class IatCallee(Session):
 
     def __init__(
         self,
-        me: str = "agent",
+        me: str,
         *,
-        now: Callable[[], int] = lambda: 0,
-        new_id: Callable[[], str] | None = None,
+        now: Callable[[], int],
+        new_id: Callable[[], str],
     ) -> None:
         self._me = me
         self._now = now
-        self._new_id = new_id or message_ids()
+        self._new_id = new_id
         self._calls: dict[str, OpenRequest] = {}
         self._last = NO_ENVELOPE
         self._silent = False
         self._offer = NO_OFFER
         self.read: Callable[[bytes], Envelope] = envelope_in
+        self.is_open: Callable[[str], bool] = _no_call
+        """Returns whether an envelope of this id is a call of ours that has not ended."""
         self.known: tuple[Tool, ...] = ()
         """The tools that the caller described in its introduction; a call may allow them."""
         self.granted: tuple[Tool, ...] = ()
@@ -123,7 +125,18 @@ class IatCallee(Session):
             envelope = self.read(frame.body)
         except DragomanError as error:
             return (signals.Fault(None, error),)
+        if envelope.parent and self.is_open(envelope.parent):
+            return self._posted(frame, envelope)
         return self.take(envelope, stream=self._hears_streams(frame, envelope))
+
+    def _posted(self, frame: Frame, envelope: Envelope) -> Iterable[Signal]:
+        """Returns an event of a call of ours. Only a request is answered."""
+        self._last = envelope
+        posted = signals.Posted(envelope.id if envelope.kind is Kind.REQUEST else None, frame)
+        if posted.id == "":
+            return (self._refuse("", Malformed("A request needs a msg_id")),)
+        self._open(posted.id, envelope, posted)
+        return (posted,)
 
     def _hears_streams(self, frame: Frame, envelope: Envelope) -> bool:
         """Returns whether the caller can receive a stream."""
@@ -176,6 +189,11 @@ class IatCallee(Session):
         if action == "pulse":
             self._open(id, envelope, signals.Ping(id))
             return (signals.Ping(id),)
+        if action in ASK_OF or action in NOTE_OF:
+            raise BadParams(
+                f"There is no open execute that this {action} belongs to",
+                field="header.parent_id",
+            )
         raise UnknownMethod(f"There is no action {envelope.action[:80]!r}")
 
     def _terminate(self, id: Id, envelope: Envelope) -> Iterable[Signal]:
@@ -298,6 +316,10 @@ class IatSocketCallee(IatCallee):
         return envelope.payload.get("wait") is not False
 
 
+def _no_call(id: str) -> bool:
+    return False
+
+
 def _answer_body(call: OpenRequest, value: object) -> EventBody:
     """Returns the response to a call."""
     op, encoder = call.op, call.encoder
@@ -309,6 +331,8 @@ def _answer_body(call: OpenRequest, value: object) -> EventBody:
         return EventBody(Kind.RESPONSE, action, payload)  # type: ignore[arg-type]  # the driver's own dict
     if isinstance(op, signals.Ping):
         return EventBody(Kind.RESPONSE, "pulse", value if isinstance(value, dict) else {"ok": True})
+    if isinstance(op, signals.Posted) and isinstance(value, dict):
+        return EventBody(Kind.RESPONSE, call.envelope.action, value)
     if isinstance(op, Invoke):
         return EventBody(Kind.RESPONSE, "call_tool", {"result": value})
     if isinstance(value, Message):

@@ -16,11 +16,14 @@ from dragoman.core import session as signals
 from dragoman.core.card import Tool
 from dragoman.core.dialect import CallerIdentity
 from dragoman.core.errors import DragomanError, PeerMisbehaved, VersionUnsupported
-from dragoman.core.model import Json, State, Status, Task
-from dragoman.core.operations import CancelTask, Invoke, Resolve
+from dragoman.core.events import Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL
+from dragoman.core.model import Json, Message, State, Status, Task
+from dragoman.core.operations import CancelTask, GetTask, Invoke, Resolve, SendMessage, Watch
 from dragoman.core.peer import Context
 from dragoman.core.session import CallerConversation, CallerSession, Frame, Id, Signal
 
+from ..jsonrpc import is_jsonrpc
 from . import errors
 from .decode import entry_in, is_call_error, task_in
 from .events import ASK_OF, DONE, THEIRS, Payload, question_in
@@ -37,8 +40,6 @@ from .wire import (
     answer_in,
     envelope_out,
     id_out,
-    is_jsonrpc,
-    message_ids,
 )
 
 
@@ -60,6 +61,10 @@ class IatState(Struct):
     """The name of the agent to which the messages are addressed."""
     token: str = ""
     """The session token of the other side, which every message carries."""
+    given: str = ""
+    """The session token that the other side got from us when it registered. Messages carry it as
+    long as there is none of the other side; the first one, which may be read by anybody at the
+    address that it named, does not."""
     flat: bool = False
     """Whether the other side knows only the flat form."""
 
@@ -75,17 +80,21 @@ class IatCaller(CallerSession):
         to: str = "",
         flat: bool = False,
         greeting: str = "HELO",
-        now: Callable[[], int] = lambda: 0,
-        new_id: Callable[[], str] | None = None,
+        now: Callable[[], int],
+        new_id: Callable[[], str],
     ) -> None:
-        self.state = state or IatState(me, to, "", flat)
+        self.state = state or IatState(me, to, "", "", flat)
+        self.hears_posts = False
+        """Whether the other side may acknowledge an `execute`, and post its events to us."""
+        self.acknowledged = False
+        """Whether it has done so."""
         self._ttl, self._trace, self._cursor, self._key, self._deadline = TTL, "", "", "", ""
         self._tools: tuple[Tool, ...] = ()
         """The tools that an `execute` allows."""
         self._greeting = greeting
         """The greeting: `HELO` from a host, `register` from an agent that joins one."""
         self._now = now
-        self._new_id = new_id or message_ids()
+        self._new_id = new_id
         self._open: dict[str, OpenCall] = {}
         self._repeated: tuple[Frame, ...] = ()
         self.read: Callable[[bytes], Envelope] = EnvelopeReader()
@@ -94,7 +103,7 @@ class IatCaller(CallerSession):
         """Sets the context of the next call: tools, trace, position in the stream and remaining
         hops."""
         self._tools = tuple(t if isinstance(t, Tool) else Tool(name=t) for t in ctx.tools)
-        self._trace = ctx.trace or self._trace
+        self._trace = ctx.trace
         self._cursor = "" if ctx.cursor is None else str(ctx.cursor)
         self._key = ctx.idempotency_key
         self._deadline = "" if ctx.deadline is None else f"{ctx.deadline:.3f}"
@@ -156,18 +165,23 @@ class IatCaller(CallerSession):
         parent: str = "",
     ) -> Iterable[Frame]:
         id = signal.id
+        msg_id = self._new_id() if id is None else id_out(id)
+        given = "" if isinstance(signal, signals.Introduction) else self.state.given
+        if isinstance(op, CancelTask | GetTask | Watch):
+            # An agent that names no tasks knows them by the `execute`, whose id we then use.
+            parent = op.task_id
         envelope = Envelope(
             kind=kind,
             action=action,
             payload=payload,
-            id=self._new_id() if id is None else id_out(id),
+            id=msg_id,
             parent=parent,
             sender=self.state.me,
             to=self.state.to,
             at=self._now(),
-            trace=self._trace,
+            trace=self._trace or msg_id,
             ttl=self._ttl,
-            token=self.state.token,
+            token=self.state.token or given,
             cursor=self._cursor,
             key=self._key,
             deadline=self._deadline,
@@ -178,9 +192,17 @@ class IatCaller(CallerSession):
         if not (isinstance(signal, signals.Call) and signal.silent):
             # In the flat form, an answer to a question has the id of the question, and so has the
             # response to that answer.
-            name = parent if envelope.flat and parent else envelope.id
+            name = parent if envelope.flat and kind is Kind.RESPONSE else envelope.id
             self._open[name] = OpenCall(id, envelope, op, streams)
-        return (_frame(envelope, streams),)
+        return (self._frame(envelope, streams),)
+
+    def _frame(self, envelope: Envelope, stream: bool) -> Frame:
+        accept = "text/event-stream, application/json" if stream else "application/json"
+        headers = {"content-type": "application/json", "accept": accept}
+        if self.state.token:
+            # The token is in the envelope too. In a header it is seen before a large body is read.
+            headers[SESSION_HEADER] = self.state.token
+        return Frame(envelope_out(envelope), "POST", headers)
 
     def expects(self, frame: Frame) -> bool:
         """Returns whether an envelope belongs to a call of this side."""
@@ -265,6 +287,9 @@ class IatCaller(CallerSession):
         )
         if not over:
             return (signals.Update(found.id, entry),)
+        if self.hears_posts and _goes_on(entry):
+            self.acknowledged = True
+            return (signals.Update(found.id, entry),)
         return (signals.Update(found.id, entry), self._done(found, signals.End(found.id)))
 
     def _again(self, found: OpenCall) -> Iterable[Signal]:
@@ -274,7 +299,7 @@ class IatCaller(CallerSession):
             return (self._fault(found, VersionUnsupported("The agent ignores both forms")),)
         self.state.flat = True
         found.envelope = _flatten(found.envelope)
-        self._repeated = (*self._repeated, _frame(found.envelope, found.stream))
+        self._repeated = (*self._repeated, self._frame(found.envelope, found.stream))
         return ()
 
     def _acknowledged(self, body: bytes, error: PeerMisbehaved) -> Iterable[Signal]:
@@ -291,6 +316,17 @@ class IatCaller(CallerSession):
             case CancelTask(task_id=task_id):
                 ended = Task(id=task_id, context_id="", status=Status(State.CANCELED, self._now()))
                 return (self._done(found, signals.Result(found.id, ended)),)
+            case SendMessage() if found.stream and self.hears_posts:
+                self.acknowledged = True
+                found.events += 1
+                entry = Stamped(
+                    found.envelope.id,
+                    "",
+                    found.events,
+                    self._now(),
+                    StateChanged(state=State.SUBMITTED),
+                )
+                return (signals.Update(found.id, entry),)
         if body:
             return (self._fault(found, error),)
         return (self._fault(found, PeerMisbehaved("The other side sent no result")),)
@@ -319,12 +355,21 @@ class IatCaller(CallerSession):
         return signals.Fault(found.id, error)
 
 
+def _goes_on(entry: Stamped | Message) -> bool:
+    """Returns whether a response only acknowledges an `execute`."""
+    return (
+        isinstance(entry, Stamped)
+        and isinstance(entry.event, StateChanged)
+        and entry.event.state not in FINAL
+    )
+
+
 class IatConversation(CallerConversation):
     """All exchanges of a caller with one agent."""
 
     def __init__(self, identity: CallerIdentity) -> None:
         self._identity = identity
-        self._state = IatState(identity.me, identity.to)
+        self._state = IatState(identity.me, identity.to, given=identity.token)
 
     @property
     def recognized(self) -> bool:
@@ -374,12 +419,3 @@ def _flatten(envelope: Envelope) -> Envelope:
     payload = {"content": envelope.payload.get("query", ""), **envelope.payload}
     payload.pop("query", None)
     return msgspec.structs.replace(envelope, flat=True, action="execute_task", payload=payload)
-
-
-def _frame(envelope: Envelope, stream: bool) -> Frame:
-    accept = "text/event-stream, application/json" if stream else "application/json"
-    headers = {"content-type": "application/json", "accept": accept}
-    if envelope.token:
-        # The token is in the envelope too. In a header it is seen before a large body is read.
-        headers[SESSION_HEADER] = envelope.token
-    return Frame(envelope_out(envelope), "POST", headers)

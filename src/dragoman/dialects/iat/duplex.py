@@ -13,10 +13,9 @@ from .wire import EnvelopeReader
 class IatDuplex(Duplex):
     """A host or an agent on one WebSocket."""
 
-    def __init__(self, caller: IatCaller, callee: IatSocketCallee, name: str) -> None:
+    def __init__(self, caller: IatCaller, callee: IatSocketCallee) -> None:
         self.caller: IatCaller = caller
         self.callee: IatSocketCallee = callee
-        self.name = name
         self._read = caller.read = callee.read = EnvelopeReader()
 
     def whose(self, frame: Frame) -> Session | None:

@@ -56,6 +56,8 @@ STATES = {
     "pending": State.SUBMITTED,
     "running": State.WORKING,
     "aborted": State.CANCELED,
+    "accepted": State.SUBMITTED,
+    "queued": State.SUBMITTED,
 }
 """Our states, and those of real hosts."""
 

@@ -239,23 +239,6 @@ def envelope_in(body: bytes) -> Envelope:
     )
 
 
-class _JsonRpc(Struct):
-    jsonrpc: str
-
-
-_read_jsonrpc = msgspec.json.Decoder(_JsonRpc).decode
-
-
-def is_jsonrpc(body: bytes) -> bool:
-    """Returns whether this is a message of JSON-RPC, which a server of A2A answers with whatever it
-    is sent."""
-    try:
-        _read_jsonrpc(body)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
-
-
 class EnvelopeReader:
     """Decodes a frame only once, although several sessions read it."""
 
@@ -371,6 +354,6 @@ def id_out(id: Id) -> str:
 
 
 def message_ids() -> Callable[[], str]:
-    """Yields ids for the envelopes of one session, if no better ones are given."""
+    """Returns what counts the envelopes of a session that talks to nobody."""
     numbers = count(1)
     return lambda: f"m{next(numbers)}"

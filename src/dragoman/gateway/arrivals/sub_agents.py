@@ -101,10 +101,10 @@ class GatewayHost(Host):
                 sub.leave()
         return False
 
-    def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
+    def joined(self, met: Introduction, caller: Context, peer: Peer | None, token: str) -> None:
         """Takes only agents that know the secret: callers of other schemes stay callers."""
         if PROVED in caller.schemes:
-            super().joined(met, caller, peer)
+            super().joined(met, caller, peer, token)
         elif met.callable:
             log.warning("An agent without the secret registered; it is not served", agent=met.who)
 

@@ -84,11 +84,18 @@ class WebSocketPeer:
     """The other side of a WebSocket; implements `peer.Peer`."""
 
     def __init__(
-        self, caller: CallerSession, say: Callable[[Frame], Awaitable[None]], prefix: str = ""
+        self,
+        caller: CallerSession,
+        say: Callable[[Frame], Awaitable[None]],
+        prefix: str = "",
+        *,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
+        """Its calls have ids of `new_id` or, if there is none, are counted behind the prefix."""
         self.caller = caller
         self._say = say
-        self._names = (f"{prefix}{number}" for number in count(1))
+        numbers = count(1)
+        self._new_id = new_id or (lambda: f"{prefix}{next(numbers)}")
         self._waiting: dict[Id, Inbox] = {}
         self.closed = False
         self.on_lost: Callable[[], None] = lambda: None
@@ -142,7 +149,7 @@ class WebSocketPeer:
     ) -> tuple[str, list[Frame]]:
         """Encodes a request and returns its id and frames, also before the WebSocket is open.
         Raises `Unsupported` if the dialect has no method for it."""
-        id = next(self._names)
+        id = self._new_id()
         if ctx is not None:
             self.caller.using(ctx)
         frames = list(self.caller.send(signal(id)))
@@ -217,7 +224,7 @@ class WebSocketPeer:
         """Returns what yields the events of a task of the other side, without a request for them:
         `adopt` has the caller's session expect them under the id that it is given."""
         self._check_open()
-        id = next(self._names)
+        id = self._new_id()
         inbox = self._waiting[id] = Inbox()
         adopt(id)
         return self._events(id, inbox, None)

@@ -7,11 +7,11 @@ authenticate their sender, each frame is authenticated. Tasks outlive the WebSoc
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
+from uuid import uuid4
 
 from dragoman.core.errors import DragomanError, TooMany
 from dragoman.core.peer import ANYONE
@@ -59,9 +59,10 @@ class Socket(SocketConnection):
         """The peer that calls the other side."""
         if self._duplex is not None:
             # Ids that are globally unique, so that answers to our calls can be recognised.
-            names = f"{self._duplex.name}-{secrets.token_hex(8)}-"
             self.peer = WebSocketPeer(
-                self._duplex.caller, lambda frame: self.say(frame.body), names
+                self._duplex.caller,
+                lambda frame: self.say(frame.body),
+                new_id=lambda: str(uuid4()),
             )
         self.ctx = ANYONE
         """The context of the caller, if the handshake authenticates it."""
