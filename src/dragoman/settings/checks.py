@@ -11,6 +11,21 @@ from .limits import MAY_BE_ZERO
 from .sections import McpServer, Settings
 
 
+def agents_named(settings: Settings) -> list[tuple[str, str]]:
+    """Returns each agent that a policy or a skill names, and where. A name that ends in `*` fits
+    whoever is there."""
+    found = [
+        (f"[[policy]] {number}", name)
+        for number, rule in enumerate(settings.policy, 1)
+        for name in rule.agents or ()
+        if not name.endswith("*")
+    ]
+    found += [
+        (f"[skills] {skill}", name) for skill, names in settings.skills.items() for name in names
+    ]
+    return found
+
+
 def check(settings: Settings) -> None:
     """Raises `ConfigError` for a value that cannot work, and names its key."""
     server, limits = settings.server, settings.limits

@@ -14,6 +14,7 @@ from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError
+from dragoman.core.log import Logger
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_between
 from dragoman.gateway import UpstreamAgent
@@ -31,6 +32,7 @@ from ..store_access import AsJson, has_link_keys
 from ..terminal_style import bold, cyan, say
 from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
 from .settings_watch import SettingsWatch
+from .start_check import check_start, unknown_agents
 
 gateway = App(
     name="gateway",
@@ -41,6 +43,16 @@ REACHED = 5.0
 """The seconds after the start in which the gateway reports which agents it has reached."""
 SMALLEST = 'Write one:\n\n  [agents.alpha]\n  url = "http://127.0.0.1:9001"\n'
 
+log = Logger("gateway")
+
+Registry = Annotated[
+    bool | None,
+    Parameter(
+        help="Serve agents that are registered, too; then every agent is at /agents/NAME. "
+        "[default: unless there is exactly one]",
+        negative="--no-registry",
+    ),
+]
 File = Annotated[Path | None, Parameter(help="Settings file. [default: dragoman.toml]")]
 
 
@@ -58,14 +70,7 @@ def serve(
         str | None, Parameter(help="Where others reach the gateway; stands on the cards.")
     ] = None,
     insecure: Insecure = None,
-    registry: Annotated[
-        bool | None,
-        Parameter(
-            help="Serve agents that are registered, too; then every agent is at /agents/NAME. "
-            "[default: unless there is exactly one]",
-            negative="--no-registry",
-        ),
-    ] = None,
+    registry: Registry = None,
     watch: Annotated[
         bool,
         Parameter(
@@ -99,6 +104,8 @@ def serve(
     registers = several and registry is not False
     host_side = registers and settings.iat.enabled and settings.iat.secret is not None
     path = file or Path(config.FILE)
+    for problem in unknown_agents(agents, settings, others_come=bool(registry) or watch):
+        log.warning(problem)
     run(
         agents,
         settings,
@@ -117,10 +124,13 @@ def serve(
 
 
 @gateway.command
-def check(file: File = None, /) -> None:
-    """Check the settings of a gateway without calling any agent. The exit code is 2 if something is
-    wrong, and the message names the line."""
-    settings, agents = _loaded(file, {})
+def check(file: File = None, /, *, registry: Registry = None) -> None:
+    """Check the settings of a gateway without calling any agent: whatever the gateway would refuse
+    at its start. The exit code is 2 if something is wrong, and the message names the line."""
+    settings, agents = _loaded(file, {}, registry=bool(registry))
+    several = len(agents) != 1 or bool(registry)
+    registers = registered(settings) if several and registry is not False else None
+    check_start(agents, settings, several=several, registers=registers, others_come=bool(registry))
     for name, agent in agents.items():
         say(f"{bold(name)}  {_where(agent, settings, name)}")
     say(f"{len(agents)} agents; nothing is wrong with the settings.")

@@ -78,6 +78,12 @@ def serve(
             help="End with exit code 70 when the event loop is blocked for this many seconds."
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        Parameter(
+            help="Only check that it would start: settings, secrets and agents.", negative=()
+        ),
+    ] = False,
     config_file: Annotated[
         Path | None,
         Parameter(name=("--config", "-c"), help="Settings file. [default: dragoman.toml]"),
@@ -119,7 +125,7 @@ def serve(
     settings = config.load(flags, os.environ, config_file)
     if not files and not settings.agents:
         raise ConfigError("Which agent? Give its file: dragoman serve FILE.py")
-    if settings.server.reload:
+    if settings.server.reload and not check:
         from .reload import watch
 
         given = files or [each.file for each in settings.agents.values()]
@@ -129,6 +135,15 @@ def serve(
         watch([each for each in folders if each is not None])
         return
     agents = by_name(load_agents(files, settings))
+    if check or settings.policy or settings.skills:
+        from .start_check import check_start, unknown_agents
+
+        if check:
+            check_start(agents, settings)
+            say(f"{len(agents)} agents; nothing is wrong with the settings.")
+            return
+        for problem in unknown_agents(agents, settings, others_come=False):
+            say(problem)
     own = all(each.keeps_tasks for each in agents.values())
     kept = "the backend's own" if own else shown(settings.server.store)
     listed = settings.server.grpc_listed and asked_for(settings)
