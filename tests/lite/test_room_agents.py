@@ -148,6 +148,32 @@ async def test_nobody_else_can_report_on_a_task() -> None:
             assert (await agent.send("Kyoto", task=task.id)).text == "You said Kyoto."
 
 
+async def test_an_answer_to_somebody_else_does_not_complete_our_task() -> None:
+    """An agent of others that lets two requesters use one id, and says to which it replies."""
+    hub = new_hub()
+    async with gateway(hub) as gate, member(hub, "kiln") as kiln, member(hub, "mallory") as mallory:
+        await kiln.say("[A2A:card]\nI am Kiln. I shorten texts.")
+        await appears(gate.url, "kiln")
+        async with connect(f"{gate.url}/agents/kiln", allow_private=True) as agent:
+            task = await agent.send("a long text", wait=False)
+            assert isinstance(task, Task)
+            asked = await mallory.hears("task")
+            theirs = await mallory.say(f"@kiln [A2A:task id={asked.task}]\nransom")
+            await until(lambda: any("ransom" in text for text in kiln.texts))
+            ours = next(
+                each.id for each in kiln.heard if each.sender == "gate" and asked.task in each.text
+            )
+            result = f"[A2A:result task={asked.task} state=completed]"
+            await kiln.say(f"{result}\nRANSOM", reply_to=theirs)
+            await kiln.say(f"{result}\na text", reply_to=ours)
+
+            async def done() -> bool:
+                return (await agent.get(task.id)).state is State.COMPLETED
+
+            await until(done)
+            assert (await agent.get(task.id)).text == "a text"
+
+
 async def test_another_sender_cannot_take_the_name_of_an_agent() -> None:
     hub = new_hub()
     card = CARD

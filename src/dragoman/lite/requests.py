@@ -94,7 +94,8 @@ class RoomRequests:
         """Returns whether a request outside of tasks is answered, and counts it. A sender that asks
         too often is told so once, and then not answered for a while."""
         pause = self._pace.admit(said.chat.sender, self._now())
-        if pause and self._guard.may_say(*said.whose):
+        # One who uses markers may be an agent that takes a text without one for an answer.
+        if pause and said.lite is None and self._guard.may_say(*said.whose):
             text = f"You ask more than I can answer; I listen again in {pause:g} seconds."
             await self._speaker.say(said.chat.room, text, reply_to=said.chat.id)
         return pause == 0
@@ -306,9 +307,8 @@ class RoomRequests:
         task, meant = said.marked.task, self.meant(said)
         if meant is None or not task or self._known(said) or self._is_taken(said, task):
             return
-        if await self.admits(said):
-            error = Conflict("Your message has not arrived as a whole; please send it again.")
-            await self._refuse(self.origin(said, task), error)
+        error = Conflict("Your message has not arrived as a whole; please send it again.")
+        await self._refuse(self.origin(said, task), error)
 
     # Answers.
 
@@ -426,9 +426,14 @@ class RoomRequests:
             await fetch_and_send()
 
     async def _refuse(self, origin: Origin, error: DragomanError) -> None:
-        """Tells why a request was refused. A refused request is no task, so it is counted."""
+        """Tells why a request was refused. A refused request is no task, so it is counted: by the
+        rate of its sender and, without markers, as every other text to a program."""
         log.info("A request was refused", room=origin.room, reason=error.reason)
-        if self._guard.may_say(origin.room, origin.sender):
+        if origin.marked:
+            allowed = self._pace.admit(origin.sender, self._now()) == 0
+        else:
+            allowed = self._guard.may_say(origin.room, origin.sender)
+        if allowed:
             await self._tell(origin, Fault(origin.id, error), "")
 
     async def _tell(self, origin: Origin, signal: Signal, task_id: str) -> None:

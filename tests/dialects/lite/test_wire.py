@@ -14,8 +14,10 @@ from dragoman.dialects.lite.wire import (
     LiteMessage,
     escape,
     file_name,
+    is_called,
     parse,
     render,
+    take_address,
     take_mention,
     unescape,
     value_out,
@@ -177,3 +179,26 @@ def test_a_person_mentions_an_agent_in_the_ways_of_the_channels() -> None:
     assert take_mention("KILN: hello", ("Kiln",)) == ("Kiln", "hello")
     assert take_mention("kiln: hello") == ("", "kiln: hello")
     assert take_mention("me@kiln hello", ("kiln",)) == ("", "me@kiln hello")
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("@kiln a pot", ("kiln", "a pot")),
+        ("@kiln:   indented", ("kiln", "  indented")),
+        ("Kiln, a pot", ("Kiln", "a pot")),
+        ("<@42> a pot", ("42", "a pot")),
+        ("@kiln\n\ntext", ("kiln", "\ntext")),
+        ("@kiln", ("kiln", "")),
+        ("@bob a pot", ("", "@bob a pot")),
+        ("a pot, @kiln", ("", "a pot, @kiln")),
+    ],
+)
+def test_a_body_may_begin_with_the_one_that_it_is_for(body: str, found: tuple[str, str]) -> None:
+    name, rest = take_address(body, ("kiln", "<@42>"))
+    assert (name.casefold(), rest) == (found[0].casefold(), found[1])
+
+
+def test_a_name_is_the_same_in_every_kind_of_mention() -> None:
+    assert all(is_called(name, ("<@!42>", "Kiln")) for name in ("42", "<@42>", "@kiln", "KILN"))
+    assert not is_called("kiln2", ("kiln",))

@@ -13,7 +13,7 @@ from counts import FULL
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import ConfigError, PeerRefused, PeerUnreachable
 from dragoman.net.chat import Channel, Cursor, MemoryCursor, channel_from, parse_chat_address
-from dragoman.net.chat.matrix_events import message_in
+from dragoman.net.chat.matrix_events import message_in, message_out
 from dragoman.settings.chat import MatrixSettings
 from net.chat.contract import ChannelContract, ChatService, hearing
 from net.chat.synapse import NAME, Synapse
@@ -333,6 +333,23 @@ def test_an_event_that_makes_no_sense_is_left_out(event: dict[str, object]) -> N
     whole = {"event_id": "$1", "sender": "@a:b", "type": "m.room.message", **event}
     source = whole if "content" in event else event
     assert message_in(source, room="!r", me="@me:b", name="me", authors={}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[A2A:task id=t to=kiln]\n@kiln:example.org a pot", ["@kiln:example.org"]),
+        ("@kiln:example.org, a pot", ["@kiln:example.org"]),
+        ("[A2A:discover]\nWho is there?", None),
+        ("a\nb\n@kiln:example.org", None),
+        ("@room all", None),
+    ],
+)
+def test_who_is_addressed_is_mentioned_as_the_specification_says(
+    text: str, named: list[str] | None
+) -> None:
+    content = message_out(text, msgtype="m.text", reply_to="", author="")
+    assert content["m.mentions"] == ({"user_ids": named} if named else {})
 
 
 async def test_a_homeserver_that_does_not_answer_is_unreachable(

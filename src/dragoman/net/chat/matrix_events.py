@@ -14,6 +14,7 @@ from .channel import ChatFile, ChatMessage, mentions
 FILES = ("m.file", "m.image", "m.audio", "m.video")
 _MXC = re.compile(r"mxc://([A-Za-z0-9.:\[\]-]+)/([A-Za-z0-9_-]+)")
 _ROOM_ID = re.compile(r"![^\s\x00-\x1f]{1,254}")
+_USER_ID = re.compile(r"@[a-z0-9._=/+-]{1,200}:[A-Za-z0-9.:\[\]-]{1,200}")
 _FALLBACK = re.compile(r"\A(?:>[^\n]*\n)+\n?")
 
 
@@ -145,12 +146,15 @@ def replacement_in(source: Mapping[str, Any]) -> str:
 
 
 def message_out(text: str, *, msgtype: str, reply_to: str, author: str) -> dict[str, Any]:
-    """Returns the content of a message; `author` is the one who is replied to, if it is known."""
-    content: dict[str, Any] = {"msgtype": msgtype, "body": text, "m.mentions": {}}
+    """Returns the content of a message; `author` is the one who is replied to, if it is known. It
+    mentions that one, and the user with whose id one of the first two lines begins."""
+    content: dict[str, Any] = {"msgtype": msgtype, "body": text}
+    # Programs that follow the specification look for mentions here, and not in the text (§11.37).
+    named = [found[0] for line in text.split("\n", 2)[:2] if (found := _USER_ID.match(line))]
     if reply_to:
         content["m.relates_to"] = {"m.in_reply_to": {"event_id": reply_to}}
-        if author:
-            content["m.mentions"] = {"user_ids": [author]}
+        named += [author] if author else []
+    content["m.mentions"] = {"user_ids": [*dict.fromkeys(named)]} if named else {}
     return content
 
 
