@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from net.chat.synapse import NAME, Synapse
 from net.chat.test_matrix import NEEDS_SYNAPSE, OnSynapse
 from server.two_agents import desk as office
 from server.two_agents import serving
-from waiting import until
+from waiting import until, within
 
 
 class Town(ABC):
@@ -106,14 +107,23 @@ def matrix(synapse: Synapse, monkeypatch: pytest.MonkeyPatch) -> Town:
     return Matrix(OnSynapse(synapse, monkeypatch))
 
 
+async def both_introduced(anna: Member) -> bool:
+    """Whether both agents answer. A channel that is slow is joined after the start."""
+
+    def shown() -> bool:
+        return len({each.sender for each in anna.heard if each.text.startswith("[A2A:card")}) == 2
+
+    await anna.say("[A2A:discover]")
+    return bool(await within(10, shown))
+
+
 async def conversation(town: Town) -> None:
     """Discover, card, task, status, question, result and cancel; a file where there are files."""
     async with AsyncExitStack() as stack:
         anna = await stack.enter_async_context(town.person("anna"))
         for name in ("alpha", "beta"):
             await stack.enter_async_context(town.agent(name))
-        await anna.say("[A2A:discover]")
-        await until(lambda: len(anna.of_type("card")) == 2)
+        await until(partial(both_introduced, anna))
         alpha, beta = town.mention("alpha"), town.mention("beta")
         await anna.say(f"{alpha}[A2A:task id=t1] tour")
         await anna.hears("ack", task="t1")
