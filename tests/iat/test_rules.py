@@ -188,13 +188,10 @@ async def test_in_a_ring_of_three_hosts_a_message_dies(tmp_path: Path, way: str)
             own = settings(tmp_path, name, host=joining(urls[-1], way, hosts[len(urls) - 1].name))
             urls.append(await stack.enter_async_context(served(host, own)))
         # The last one closes the ring: the first is a sub-agent of the third.
-        from dragoman.iat.transports import http_transport
-
+        assert hosts[2].dial is not None
+        back = hosts[2].dial(f"{urls[0]}/iat", "one", typed=True, signs=True)
         hosts[2].agents["one"] = SubAgent(
-            "one",
-            Card(name="one", description="", version=""),
-            (),
-            http_transport(f"{urls[0]}/iat", "three", "one", secret=SECRET, typed=True),
+            "one", Card(name="one", description="", version=""), (), back
         )
         await hosts[0].find("two", LIMIT)
         await hosts[1].find("three", LIMIT)
