@@ -80,7 +80,13 @@ def accepts(*turns: str, on: str = "jsonrpc-1.0") -> Fault:
         else:
             told.headers, told.body = dict(JSON), json.dumps(answer).encode()
 
-    return Fault(turns, tell=tell, on=on)
+    def events(asked: Asked, coming: Events) -> Iterator[Any]:
+        for event in coming:  # a stream may be refused in its first event
+            if "error" in event:
+                event = {"jsonrpc": "2.0", "id": event.get("id"), "result": yes(asked.op)}
+            yield event
+
+    return Fault(turns, tell=tell, events=events, on=on)
 
 
 def refuses(*turns: str, when: Callable[[Asked], Any], on: str = "jsonrpc-1.0") -> Fault:
@@ -426,6 +432,7 @@ FAULTS: dict[str, Fault] = {
         ("grpc.no-method", "grpc.bad-bytes", "send.answer", "get.unknown", "send.no-message"),
         on="grpc-1.0",
     ),
+    "old grpc says yes": Fault(("extended.undeclared",), on="grpc-0.3"),
     "grpc without details": Fault(("grpc.error-info",), on="grpc-1.0"),
     "open though locked": card("auth.refused", _locked),
     # Sending

@@ -130,8 +130,9 @@ class Proxy:
             there = f"127.0.0.1:{self.upstream}".encode()
             told.body = told.body.replace(there, f"127.0.0.1:{self.port}".encode())
             if fault.on.startswith("grpc"):
-                odd = f'"127.0.0.1:{self.grpc_port}","protocolBinding":"GRPC"'.encode()
-                told.body = re.sub(rb'"[^"]+","protocolBinding":"GRPC"', odd, told.body)
+                odd = rf'"127.0.0.1:{self.grpc_port}","\1":"GRPC"'.encode()
+                grpc_url = rb'"[^"]+","(protocolBinding|transport)":"GRPC"'
+                told.body = re.sub(grpc_url, odd, told.body)
         return told
 
     def _pass_on(self, asked: Asked) -> Told:

@@ -115,11 +115,14 @@ def extended(it: Case) -> None:
 
 @check("extended.undeclared", "1.0 §3.1.11; 0.3 §7.10")
 def no_extended(it: Case) -> None:
-    """An extended card that is not declared is refused."""
+    """An extended card that is not declared is refused; gRPC of 0.3 may give the public card."""
     given(not has_extended(it), "the card declares an extended card")
     reply = it.ask("extended")
-    if it.version == "0.3" and it.binding == "grpc":
-        given(reply.refusal is not None, "0.3's GetAgentCard may give the public card")
+    if it.version == "0.3" and it.binding == "grpc" and reply.refusal is None:
+        # Its only method for cards is GetAgentCard (0.3 a2a.proto), so it has both meanings.
+        name = reply.result.get("name") if isinstance(reply.result, dict) else None
+        need(name == it.agent.card.get("name"), f"GetAgentCard gives the card of {name!r}")
+        return
     it.refused(reply, NO_EXTENDED, UNSUPPORTED)
 
 
