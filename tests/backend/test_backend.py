@@ -277,7 +277,10 @@ async def test_what_is_missing_is_unsupported(way: Way, shop: Shop) -> None:
             heard = await way.ask(server, op, stream=stream)  # type: ignore[arg-type]
             assert heard.unasked or type(heard.error) is error, op
         extended = await way.ask(server, GetExtendedCard())
-        assert extended.unasked or isinstance(extended.error, NoExtendedCard | Unsupported)
+        if way.name == "gRPC 0.3":  # its one rpc for cards answers with the public one
+            assert extended.answer.name == "Shop"
+        else:
+            assert extended.unasked or isinstance(extended.error, NoExtendedCard | Unsupported)
         assert (await way.ask(server, said("x"))).error is None
 
 

@@ -44,14 +44,13 @@ def test_addresses_are_taken_apart() -> None:
     assert web_form("a2a+grpc://x:1") == "http://x:1"
     assert {"iat+http", "iat+wss", "a2a+grpcs", "https"} <= set(schemes())
     assert "iat+grpc" not in schemes()
-    assert paths_at("http://x", iat) == ["/iat", "/a2a"]
+    assert paths_at("http://x", iat) == ["/", "/iat", "/a2a"]
     assert paths_at("http://x/", ws) == ["/iat/ws"]
     assert paths_at("http://x/iat", iat) == []
-    assert paths_at("http://x/agents/alpha", iat) == []
-    assert paths_at("http://x/agents/alpha", iat, mount=True) == [
-        "/agents/alpha/iat",
-        "/agents/alpha/a2a",
-    ]
+    beneath = ["/agents/alpha/iat", "/agents/alpha/a2a"]
+    assert paths_at("http://x/agents/alpha", iat) == ["/agents/alpha", *beneath]
+    assert paths_at("http://x/agents/alpha", ws) == []
+    assert paths_at("http://x/agents/alpha", iat, mount=True) == beneath
     assert mount_of("http://x/agents/alpha/iat", iat) == "http://x/agents/alpha"
     assert mount_of("http://x/iat/ws", ws) == "http://x"
 

@@ -133,11 +133,14 @@ def finder(url: str, cache: Cache, **auth: object) -> Finder:
 @pytest.mark.parametrize(
     ("listed", "says"),
     [
-        (b'{"agents": [{"name": "a-1"}, {"name": "b"}]}', "of them: URL/agents/a-1, URL/agents/b"),
-        (b'{"agents": [{"name": "a", "url": "http://evil.example"}]}', "of them: URL/agents/a"),
+        (
+            b'{"agents": [{"name": "a-1"}, {"name": "b"}]}',
+            "of them: URL/agents/a-1/, URL/agents/b/",
+        ),
+        (b'{"agents": [{"name": "a", "url": "http://evil.example"}]}', "of them: URL/agents/a/"),
         (
             b'{"agents": [%b]}' % b",".join(b'{"name": "n%d"}' % n for n in range(50)),
-            "URL/agents/n7, and others listed at URL/agents",
+            "URL/agents/n7/, and others listed at URL/agents",
         ),
         (b'{"agents": [{"name": "\\u001b[31m"}, {"name": "x y"}, {}]}', "There is no agent card"),
         (b'{"agents": []}', "There is no agent card"),

@@ -75,3 +75,9 @@ class Logger:
     ) -> None:
         if self._logger.isEnabledFor(level):
             self._logger.log(level, LogLine(event, fields), exc_info=exc, stacklevel=3)
+
+
+def quiet(library: str) -> None:
+    """Lets a library log warnings and errors alone: below that, chat libraries log what others
+    say."""
+    logging.getLogger(library).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Who may open how many MCP sessions: a share for each caller, and half of all for known callers.
+"""How many MCP sessions may be open: a share for each caller, and half of all for known callers.
 
 The `mcp` package keeps the sessions and does not say when one ends. So a session counts from its
 first answer until it is deleted, is not found any more, or was not used for as long as the package
@@ -29,7 +29,7 @@ class TooManySessions(TooMany):
 
 
 class SessionCaller(NamedTuple):
-    """Who has a session: a known caller, or the strangers at one address."""
+    """The holder of a session: a known caller, or the strangers at one address."""
 
     name: str
     stranger: bool

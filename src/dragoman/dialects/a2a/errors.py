@@ -160,12 +160,12 @@ def error_for(status: int, body: bytes = b"") -> e.DragomanError:
     return explained(refusal, body)
 
 
-def details_1_0(error: e.DragomanError) -> Json:
+def details_1_0(error: e.DragomanError, spelling: Spelling | None = None) -> Json:
     """Returns `error.data` and the REST details of 1.0 (§9.5, §11.6): a list of google.rpc
-    messages."""
+    messages. The spelling is that of 1.0 unless given: 0.3 spells some errors otherwise."""
     info: dict[str, Json] = {
         "@type": INFO,
-        "reason": spelling_of(error).reason,
+        "reason": (spelling or spelling_of(error)).reason,
         "domain": DOMAIN,
     }
     if error.public:
@@ -252,7 +252,7 @@ def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> dict[st
             "code": status,
             "status": spelling.grpc,
             "message": message_out(error, spelling),
-            "details": details_1_0(error),
+            "details": details_1_0(error, spelling),
         }
     }
 

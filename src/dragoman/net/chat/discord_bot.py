@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from io import BytesIO
@@ -20,7 +19,7 @@ import msgspec
 import yarl
 
 from dragoman.core.errors import ConfigError, DragomanError, PeerRefused, PeerUnreachable, TooLarge
-from dragoman.core.log import Logger
+from dragoman.core.log import Logger, quiet
 from dragoman.settings.chat import DiscordSettings
 
 from .channel import ChannelLimits, ChatFile, ChatMessage, Cursor, MemoryCursor
@@ -30,7 +29,7 @@ from .inbox import ChatInbox
 from .outbox import LONGEST_PAUSE_SECONDS, Pace, deliver
 
 log = Logger("chat")
-logging.getLogger("discord").setLevel(logging.WARNING)
+quiet("discord")
 
 LIMITS = ChannelLimits(
     text=2000, unit="utf-16", file_size=10 * 1024 * 1024, messages_per_second=1.0

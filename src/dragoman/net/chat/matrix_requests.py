@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,14 +11,14 @@ import aiohttp
 import nio
 
 from dragoman.core.errors import ConfigError, PeerRefused, PeerUnreachable, TooLarge
-from dragoman.core.log import Logger
+from dragoman.core.log import Logger, quiet
 from dragoman.settings.chat import MatrixSettings
 
 from .credentials import secret_of
 from .outbox import pause_in
 
 log = Logger("chat")
-logging.getLogger("nio").setLevel(logging.WARNING)  # below that it logs what others say
+quiet("nio")
 
 ANSWER_TIMEOUT_SECONDS = 60.0
 """The time in which the server must answer."""

@@ -10,7 +10,6 @@ messages are asked for after the last ones were heard, and the cursor holds the 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
@@ -33,7 +32,7 @@ from aiogram.exceptions import (
 from aiogram.utils.token import TokenValidationError
 
 from dragoman.core.errors import ConfigError, DragomanError, PeerRefused, PeerUnreachable, TooLarge
-from dragoman.core.log import Logger
+from dragoman.core.log import Logger, quiet
 from dragoman.net.reconnect_policy import ReconnectPolicy
 from dragoman.settings.chat import TelegramSettings
 
@@ -44,7 +43,7 @@ from .inbox import ChatInbox
 from .outbox import PATIENCE, Pace, deliver, pause_in
 
 log = Logger("chat")
-logging.getLogger("aiogram").setLevel(logging.WARNING)
+quiet("aiogram")
 
 BURST = 5
 LIMITS = ChannelLimits(
