@@ -537,3 +537,58 @@ async def test_whatever_arrives_shows_that_a_server_is_there(pings: bool) -> Non
             assert "silent for" in link.figures.last_error
         running.cancel()
         await asyncio.wait([running])
+
+
+async def test_a_server_that_stays_away_is_dialled_50_times() -> None:
+    """To the end, a thousand times as fast: one dial, and 50 tries after it."""
+    dials, pauses = 0, []
+
+    class FastPolicy(ReconnectPolicy):
+        def next_pause(self, held: float) -> float | None:
+            pause = super().next_pause(held)
+            if pause is not None:
+                pauses.append(pause)
+            return None if pause is None else pause / 10_000
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dials
+        dials += 1
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    class Address:
+        url = f"ws://127.0.0.1:{port}/openclaw/v1/ws/link"
+
+    async with (
+        asyncio.timeout(240),
+        server,
+        linked(Address(), policy=FastPolicy) as links,  # type: ignore[arg-type]
+    ):
+        assert links.ended is not None
+        ended = await links.ended
+    assert type(ended) is LinkEnded
+    assert "after 50 tries" in ended.message
+    assert (dials, len(pauses)) == (51, 50)
+    assert 1.8 <= pauses[0] <= 2.0
+    assert 54.0 <= pauses[-1] <= 60.0
+
+
+async def test_a_clear_deletes_the_route_and_the_next_message_sets_it_anew() -> None:
+    """Two servers: the answer to each message goes to the one that asked, also after a clear that
+    the other one has sent."""
+    async with phone_server() as one, phone_server() as two, linked(one, two) as links:
+        await one.linked()
+        await two.linked()
+        await one.ask("hello", "tk-1")
+        await one.final("tk-1")
+        id = await two.say("clearContext")
+        await until(lambda: two.answers.get(id))
+        assert id not in one.answers
+        assert "se-1" not in links.session_routes
+        await two.ask("hello", "tk-2")
+        await two.final("tk-2")
+        await one.ask("hello", "tk-3")
+        await one.final("tk-3")
+        assert (set(one.answers), set(two.answers)) == ({"tk-1", "tk-3"}, {id, "tk-2"})

@@ -4,6 +4,7 @@ public clients (`strangers.py`)."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from dragoman import State, Task
 from dragoman.client import connect
 from dragoman.core.model import Blob
 from dragoman.settings import LinkedAgentSettings
-from waiting import forever, stays, until
+from waiting import before_again, forever, stays, until
 from xiaoyi.links import AGENT, Gateway, gateway
 from xiaoyi.strangers import Request, Skill, Stranger, repeat, stranger
 
@@ -469,3 +470,45 @@ async def test_files_go_by_reference_to_an_agent_that_reads_only_addresses() -> 
     ):
         note = Blob("好".encode(), filename="note.txt", media_type="text/plain")
         assert (await caller.send("read this", note)).text == "note.txt: 好"
+
+
+async def test_links_that_close_late_leave_no_exceptions_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talks(agent: Stranger, request: Request) -> None:
+        while True:
+            await agent.text(request, "and " * 200, append=True)
+            await before_again()
+
+    store = f"sqlite:///{tmp_path}/links.db"
+    with caplog.at_level("WARNING"):
+        async with asyncio.timeout(240), gateway(store=store) as door:
+            async with dialled(door, talks, links=3) as agent:
+                async with connect(f"{door.url}/agents/{AGENT}") as caller:
+                    for _ in range(5):
+                        await caller.send("go", wait=False)
+                    await until(lambda: len(agent.requests) == 5)
+                await door.app.drain()
+                await door.app.stop()
+                await until(lambda: not door.service.links.open)
+            gc.collect()  # tasks tell of their exceptions when they are collected
+    assert [each for each in caplog.records if each.exc_info] == []
+    assert [each.message for each in caplog.records if "left" in each.message] == []
+
+
+async def test_copies_of_a_long_answer_do_not_count_as_too_many_messages() -> None:
+    async def long(agent: Stranger, request: Request) -> None:
+        for number in range(1000):
+            await agent.text(request, f"{number} ", append=True)
+        await agent.text(request, "", append=True, final=True)
+
+    async with (
+        asyncio.timeout(240),
+        gateway(messages_per_second=50) as door,
+        dialled(door, long, links=2, mirrors=True) as agent,
+        connect(f"{door.url}/agents/{AGENT}") as caller,
+    ):
+        sockets = dict(agent.sockets)
+        task = await caller.send("go")
+        assert task.text == "".join(f"{number} " for number in range(1000))
+        assert agent.sockets == sockets

@@ -32,6 +32,10 @@ class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     remembered."""
     links: _Count = 1_000
     """Concurrent links."""
+    links_per_key: _Count = 250
+    """Concurrent links with one pair of keys."""
+    links_per_agent: _Count = 8
+    """Concurrent links of one agent."""
     messages_per_second: _Count = 200
     """Messages per second that answer no request, on one link."""
     message_size: _Count = 4 * 1024 * 1024

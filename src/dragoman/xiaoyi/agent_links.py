@@ -210,7 +210,7 @@ class AgentLinks(Service):
         for note in callee.notes():
             log.debug("A frame was ignored", server=link.name, why=note.get("ignored"))
 
-    def _context(self, session: str, key: str = "") -> Context:
+    def _context(self, session: str, key: str = "", hops: int = 0) -> Context:
         principal = f"{DIALECT}:{self._keys.agent_id}:{session}"
         return Context(
             principal=principal,
@@ -218,6 +218,7 @@ class AgentLinks(Service):
             schemes=(DIALECT,),
             dialect=DIALECT,
             idempotency_key=key,
+            hops=hops,
         )
 
     async def _ask(self, link: OutboundLink, request: RequestIn, op: SendMessage | Watch) -> None:
@@ -235,7 +236,7 @@ class AgentLinks(Service):
             log.debug("A request came again", session=session, task=task, server=link.name)
             return
         digest = hashlib.sha256(repr(key).encode()).hexdigest()
-        ctx = self._context(session, digest)
+        ctx = self._context(session, digest, request.hop_count)
         try:
             if len(self._answers) >= MOST_ANSWERS:
                 raise TooMany

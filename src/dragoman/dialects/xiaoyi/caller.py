@@ -89,6 +89,8 @@ class XiaoYiCaller(CallerSession):
         self.counts_hops = False
         """Whether the agent takes the number of hops with a message."""
         self._hops = 0
+        self.was_copy = False
+        """Whether the last frame was one that another link had brought."""
         self._silent = 0
         self._ignored = ""
 
@@ -262,7 +264,7 @@ class XiaoYiCaller(CallerSession):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals of a frame. `frame.target` names the link that it came over. Frames
         without a use are ignored, so that one of them does not end a task."""
-        self._ignored = ""
+        self._ignored, self.was_copy = "", False
         try:
             envelope = wire.envelope_in(frame.body)
             if envelope.msg_type == wire.INIT:
@@ -296,7 +298,7 @@ class XiaoYiCaller(CallerSession):
         key = (envelope.task_id, response.id, hash(envelope.msg_detail))
         repeated = self._repeated(frame.target, key)
         if found.frames.is_copy(frame.target, response, repeated=repeated):
-            self._ignored = "repeated"
+            self._ignored, self.was_copy = "repeated", True
             return ()
         if failure is not None:
             error = error_in(failure)

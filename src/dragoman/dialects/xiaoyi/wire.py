@@ -31,6 +31,8 @@ that announced it (`signing.EXTENSIONS`) get it."""
 ALIASES = {"clear": CLEAR, "cancel": CANCEL, "message/send": STREAM}
 """Older names of methods, and the `action` of frames that have no method."""
 STATUS, ARTIFACT = "status-update", "artifact-update"
+MAX_HOP_COUNT = 1_000
+"""The highest number of hops that is told apart."""
 
 
 class PartIn(Struct, frozen=True, gc=False, rename="camel"):
@@ -100,6 +102,13 @@ class RequestIn(Struct, frozen=True, gc=False, rename="camel"):
         changes with every start of the app."""
         inner = self.params.session_id if self.params is not None else None
         return inner or self.session_id or ""
+
+    @property
+    def hop_count(self) -> int:
+        """The agents that have called each other before this request; only our own servers tell.
+        Too many of them are as many as end a loop."""
+        hops = self.hops
+        return min(max(hops, 0), MAX_HOP_COUNT) if isinstance(hops, int) else 0
 
     @property
     def task(self) -> str:

@@ -114,6 +114,8 @@ class DialIns:
         self._server, self._agent_at, self._registry = server, agent_at, registry
         self._offline, self._source = offline, source
         self._known: dict[str, _DialIn] = {}
+        self.draining = False
+        """Whether the server is about to stop."""
         self._work = BackgroundWork()
         self._prefix = ""
         self._make: Make = _stand_in
@@ -306,8 +308,7 @@ class DialIns:
         async with known.lock:
             if not known.online:
                 log.info("An agent has left", agent=name)
-                if self._registry is not None:
-                    await self._registry.unlink(name, known.owner, self._source, offline=True)
+                await self._unlink(name, known, offline=True)
 
     async def _remove(self, name: str, known: _DialIn) -> None:
         async with known.lock:
@@ -317,8 +318,18 @@ class DialIns:
                 del self._known[name]
             if known.agent is not None and self._agent_at(name) is known.agent:
                 await self._server.remove_agent(name)
-            if self._registry is not None:
-                await self._registry.unlink(name, known.owner, self._source)
+            await self._unlink(name, known, offline=False)
+
+    async def _unlink(self, name: str, known: _DialIn, *, offline: bool) -> None:
+        if self._registry is None:
+            return
+        try:
+            await self._registry.unlink(name, known.owner, self._source, offline=offline)
+        except DragomanError as exc:
+            # While a server stops, a link may close later than the store. Others learn of it by
+            # the lease of this process.
+            note = log.debug if self.draining else log.warning
+            note("It cannot be noted that an agent has left", agent=name, why=exc)
 
 
 def _card_in(entry: RegistryEntry) -> Card | None:

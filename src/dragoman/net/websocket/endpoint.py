@@ -43,6 +43,10 @@ class SocketEndpoint(ABC):
     async def _refuse(self, scope: Scope, send: Send, error: DragomanError) -> None:
         """Refuses a handshake."""
 
+    async def _turn_away(self, scope: Scope, send: Send) -> None:
+        """Refuses a handshake for which there is no room now, or because the server stops."""
+        await send({"type": "websocket.close", "code": LATER})
+
     @abstractmethod
     async def _answer_plain_request(self, scope: Scope, send: Send) -> None:
         """Answers a request without a handshake."""
@@ -64,7 +68,7 @@ class SocketEndpoint(ABC):
         if not server.draining:
             slot = self._slots.take(address, known=caller is not None)
         if slot is None:
-            await send({"type": "websocket.close", "code": LATER})
+            await self._turn_away(scope, send)
             return
         task = asyncio.current_task(server.loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task

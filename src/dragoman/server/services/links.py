@@ -184,6 +184,8 @@ class LinkService(Service):
     async def drain(self) -> None:
         """Accepts no more links. Frames of connected agents are still handled."""
         self._server.draining = True
+        if self._looking is not None:
+            self.agents.dial_ins.draining = True
         if self._reporter is not None:
             await self._reporter.stop()
 

@@ -199,7 +199,7 @@ class LinkedAgent(ReceivingAgent):
                 log.debug("A frame is ignored", agent=self.agent_id, why=note.get("ignored"))
             for id in self._caller.settling:
                 self._await_last_piece(id)
-            return False
+            return self._caller.was_copy
         if isinstance(told[0], Introduction | Ping):
             return False
         await self._peer.deliver(told, len(frame.body))
@@ -254,7 +254,9 @@ class LinkedAgent(ReceivingAgent):
         return await super()._called(op, ctx)
 
     def settle_cleared(self, session: str) -> None:
-        """Ends the open tasks of a session that was cleared: the agent will not answer them."""
+        """Forgets the link of a session that was cleared, and ends its open tasks: the agent will
+        not answer them."""
+        self._sessions.pop(session, None)
         for task in list(self._tasks.values()):
             if task.session == session and not task.over:
                 self._end(task, State.CANCELED, "The conversation was cleared")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from dragoman.core.errors import DragomanError, Forbidden, TaskNotFound, Unauthenticated
+from dragoman.core.errors import DragomanError, Forbidden, TaskNotFound, TooMany, Unauthenticated
 from dragoman.core.log import Logger
 from dragoman.core.peer import Context
 from dragoman.core.session import Frame
@@ -43,6 +43,8 @@ _WHY = {
     TOO_BIG: "The agent sent a message that is too large",
     TOO_MUCH: "The agent sent too many messages",
 }
+REDIAL_DELAY_SECONDS = 30
+"""When an agent for which there is no room may dial again. A 403 would end it for good."""
 _STATUS = {Unauthenticated: 401, Forbidden: 403, TaskNotFound: 404}
 
 
@@ -146,7 +148,7 @@ class LinkSocket(SocketConnection):
     ) -> None:
         super().__init__(server, limits, PATH, scope, receive, send, patient=True)
         self.name = secrets.token_hex(8)
-        self.access_key = access_key
+        self.access_key, self.agent_id = access_key, agent_id
         self.open = True
         self.extensions = extensions_in(self._headers)
         self.why = ""
@@ -190,7 +192,7 @@ class LinkEndpoint(SocketEndpoint):
 
     def __init__(self, links: Links, server: ServerContext, said: XiaoYi, ring: KeyRing) -> None:
         super().__init__(server, f"GET {PATH}", said.links)
-        self._links, self._ring = links, ring
+        self._links, self._ring, self._settings = links, ring, said
         self._limits = SocketLimits(
             sockets=said.links,
             messages_per_second=said.messages_per_second,
@@ -207,8 +209,19 @@ class LinkEndpoint(SocketEndpoint):
             raise TaskNotFound("Nothing is here.")
         access_key, agent_id = await self.handshake.check(headers_in(scope["headers"]))
         await self.check_claim(agent_id)
+        self._check_share(access_key, agent_id)
         scope[SCHEME] = access_key, agent_id
         return Context(principal=f"{SCHEME}:{agent_id}", schemes=(SCHEME,))
+
+    def _check_share(self, access_key: str, agent_id: str) -> None:
+        """Raises `TooMany` if the key, or the agent, has as many links as it may have."""
+        of_key = of_agent = 0
+        for link in self._links.open.values():
+            of_key += link.access_key == access_key
+            of_agent += link.agent_id == agent_id
+        if of_key >= self._settings.links_per_key or of_agent >= self._settings.links_per_agent:
+            log.warning("A link is refused", agent=agent_id, why="it has too many of them")
+            raise TooMany("There are too many links; dial again later.")
 
     def _connection(
         self, scope: Scope, receive: Receive, send: Send, caller: Context | None
@@ -227,9 +240,14 @@ class LinkEndpoint(SocketEndpoint):
         status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 503)
         body = msgspec.json.encode({"error": error.reason, "message": error.message})
         headers = [(b"content-type", b"application/json")]
+        if status == 503:
+            headers.append((b"retry-after", str(REDIAL_DELAY_SECONDS).encode()))
         start = {"type": f"{EXTENSION}.start", "status": status, "headers": headers}
         await send(start)
         await send({"type": f"{EXTENSION}.body", "body": body, "more_body": False})
+
+    async def _turn_away(self, scope: Scope, send: Send) -> None:
+        await self._refuse(scope, send, TooMany("There is no room for a link now."))
 
     async def _answer_plain_request(self, scope: Scope, send: Send) -> None:
         try:
@@ -238,7 +256,8 @@ class LinkEndpoint(SocketEndpoint):
             await answer(send, 404, b'{"error":"not_found"}')
             return
         except DragomanError as error:
-            await refuse(send, error, ())
+            later = ((b"retry-after", str(REDIAL_DELAY_SECONDS).encode()),)
+            await refuse(send, error, later if isinstance(error, TooMany) else ())
             return
         upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
         await answer(send, 426, b'{"error":"upgrade_required"}', extra=upgrade)
