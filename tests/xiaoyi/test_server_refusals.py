@@ -23,10 +23,10 @@ from waiting import until
 from xiaoyi.links import AGENT, PATH, Gateway, StandIn, dialled_in, gateway, signature
 
 
-async def refused(door: Gateway, headers: dict[str, str], url: str = "") -> int:
+async def refused(door: Gateway, headers: dict[str, str], url: str = "", **socket: Any) -> int:
     """The status with which a handshake is refused; 0 if it is not."""
     try:
-        async with dial(url or door.link_url, additional_headers=headers):
+        async with dial(url or door.link_url, additional_headers=headers, **socket):
             return 0
     except InvalidStatus as exc:
         return exc.response.status_code
@@ -107,8 +107,10 @@ async def test_a_handshake_counts_once() -> None:
         assert await refused(door, headers) == 0
         assert await refused(door, headers) == 401
         # Names that are allowed, but were not written down, are no way to use it again.
+        port = int(door.url.rpartition(":")[2])
         for host in ("127.0.0.2", "127.0.0.3:99"):
-            assert await refused(door, {**headers, "host": host}) == 401
+            named = f"ws://{host}{PATH}"
+            assert await refused(door, headers, named, host="127.0.0.1", port=port) == 401
 
 
 async def test_an_agent_may_dial_two_names_of_the_server_in_one_millisecond() -> None:

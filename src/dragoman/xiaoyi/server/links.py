@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -16,6 +17,7 @@ from dragoman.dialects.xiaoyi.signing import extensions_in
 from dragoman.dialects.xiaoyi.wire import PATH
 from dragoman.net.http.asgi import Receive, Scope, Send, answer, headers_in
 from dragoman.net.server_context import ServerContext
+from dragoman.net.strangers import RefusalLog
 from dragoman.net.websocket.connection import (
     GOING,
     REFUSED,
@@ -64,6 +66,8 @@ class Links:
         self.agents: dict[str, LinkedAgent] = {}
         self.open: dict[str, LinkSocket] = {}
         """The open links by their names."""
+        self.open_by_key: Counter[str] = Counter()
+        """How many links are open with each access key."""
         self.on_arrival: Callable[[LinkedAgent], None] = lambda agent: None
         self.on_departure: Callable[[LinkedAgent], None] = lambda agent: None
         self.changed = asyncio.Event()
@@ -92,6 +96,7 @@ class Links:
         first = not agent.online
         agent.add_link(link)
         self.open[link.name] = link
+        self.open_by_key[link.access_key] += 1
         self.figures_of(agent_id).opened()
         log.info("An agent dialled in", agent=agent_id, links=len(agent.links))
         if first:
@@ -102,7 +107,10 @@ class Links:
 
     def remove(self, agent: LinkedAgent, link: LinkSocket) -> None:
         """Removes a link from its agent."""
-        self.open.pop(link.name, None)
+        if self.open.pop(link.name, None) is not None:
+            self.open_by_key[link.access_key] -= 1
+            if not self.open_by_key[link.access_key]:
+                del self.open_by_key[link.access_key]
         agent.remove_link(link)
         log.info("A link has closed", agent=agent.agent_id, links=len(agent.links), why=link.why)
         figures = self.figures_of(agent.agent_id)
@@ -148,7 +156,7 @@ class LinkSocket(SocketConnection):
     ) -> None:
         super().__init__(server, limits, PATH, scope, receive, send, patient=True)
         self.name = secrets.token_hex(8)
-        self.access_key, self.agent_id = access_key, agent_id
+        self.access_key = access_key
         self.open = True
         self.extensions = extensions_in(self._headers)
         self.why = ""
@@ -193,6 +201,7 @@ class LinkEndpoint(SocketEndpoint):
     def __init__(self, links: Links, server: ServerContext, said: XiaoYi, ring: KeyRing) -> None:
         super().__init__(server, f"GET {PATH}", said.links)
         self._links, self._ring, self._settings = links, ring, said
+        self._refusals = RefusalLog(log, "A link is refused")
         self._limits = SocketLimits(
             sockets=said.links,
             messages_per_second=said.messages_per_second,
@@ -215,13 +224,16 @@ class LinkEndpoint(SocketEndpoint):
 
     def _check_share(self, access_key: str, agent_id: str) -> None:
         """Raises `TooMany` if the key, or the agent, has as many links as it may have."""
-        of_key = of_agent = 0
-        for link in self._links.open.values():
-            of_key += link.access_key == access_key
-            of_agent += link.agent_id == agent_id
-        if of_key >= self._settings.links_per_key or of_agent >= self._settings.links_per_agent:
-            log.warning("A link is refused", agent=agent_id, why="it has too many of them")
-            raise TooMany("There are too many links; dial again later.")
+        agent = self._links.agents.get(agent_id)
+        if agent is not None and len(agent.links) >= self._settings.links_per_agent:
+            raise self._refused_share(access_key, agent_id, "the agent has too many links")
+        if self._links.open_by_key[access_key] >= self._settings.links_per_key:
+            raise self._refused_share(access_key, agent_id, "the key has too many links")
+
+    def _refused_share(self, access_key: str, agent_id: str, why: str) -> TooMany:
+        self._refusals.add(access_key=access_key, agent=agent_id, why=why)
+        self._links.figures_of(agent_id).failed(why)
+        return TooMany("There are too many links; dial again later.")
 
     def _connection(
         self, scope: Scope, receive: Receive, send: Send, caller: Context | None
