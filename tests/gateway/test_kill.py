@@ -15,6 +15,7 @@ import pytest
 
 from dragoman import Agent, State, Task, Turn, connect
 from dragoman.testing.served import served
+from gateway.behind import section, settings
 from gateway.liar import lying, task
 from ports import own_port
 from waiting import forever, until
@@ -24,11 +25,14 @@ LIMIT = 240.0
 
 
 @asynccontextmanager
-async def running(home: Path, url: str, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`dragoman gateway` with one agent; killed when the block ends."""
+async def running(
+    home: Path, url: str, port: int, more: str = ""
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`dragoman gateway` with one agent, and more lines in its section; killed when the block
+    ends."""
     (home / "dragoman.toml").write_text(
         f'[server]\nstore = "sqlite:///{home}/tasks.db"\nport = {port}\n'
-        f'[agents.far]\nurl = "{url}"\n'
+        f'[agents.far]\nurl = "{url}"\n{more}\n'
     )
     environ = {k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")}
     with (home / "log").open("ab") as log:
@@ -43,7 +47,8 @@ async def running(home: Path, url: str, port: int) -> AsyncIterator[asyncio.subp
         await until(lambda: _ready(port))
         yield process
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 
@@ -55,7 +60,8 @@ async def _ready(port: int) -> bool:
             return False
 
 
-async def test_the_task_elsewhere_is_followed_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", ["a2a-1.0", "iat", "iat-ws"])
+async def test_the_task_elsewhere_is_followed_again(tmp_path: Path, dialect: str) -> None:
     did: list[str] = []
     free = asyncio.Event()
     agent = Agent("Worker")
@@ -68,12 +74,19 @@ async def test_the_task_elsewhere_is_followed_again(tmp_path: Path) -> None:
         yield "whole"
 
     port = own_port()
-    async with asyncio.timeout(LIMIT), served(agent) as url:
-        async with running(tmp_path, url, port), connect(f"http://127.0.0.1:{port}") as caller:
+    near = f"http://127.0.0.1:{port}"
+    async with (
+        asyncio.timeout(LIMIT),
+        served(agent, settings(tmp_path, name="worker")) as url,
+    ):
+        about = section(tmp_path, url, dialect)
+        secret = f'secret = {{ file = "{tmp_path}/secret" }}\nagent_id = "worker"'
+        far = tmp_path, about["url"], port, secret if "secret" in about else ""
+        async with running(*far), connect(near) as caller:
             opened = await caller.send("go", wait=False)
             assert isinstance(opened, Task)
             await until(lambda: _has(caller, opened, "half "))
-        async with running(tmp_path, url, port), connect(f"http://127.0.0.1:{port}") as caller:
+        async with running(*far), connect(near) as caller:
             free.set()
 
             async def ended() -> Task | None:

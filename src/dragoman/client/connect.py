@@ -39,6 +39,7 @@ async def connect(
     prefer: Sequence[str] = (),
     auth: Auth | str | Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
+    me: str = "",
     origins: Sequence[str] = (),
     trust: Trusts | None = None,
     extensions: Sequence[str] = (),
@@ -65,7 +66,8 @@ async def connect(
 
     `auth` is a bearer token, headers, or an `Auth` such as `SharedSecret`. Credentials are sent to
     the origin of `address` and to those in `origins` only. So are `headers`, which go along with
-    every request. `trust` decides whether a card is
+    every request. `me` is our name in dialects in which callers introduce themselves (IAT), where
+    tasks may belong to a name; by default it is a random one. `trust` decides whether a card is
     trusted. `extensions` are activated in every call, such as `urn:dragoman:work:1`. Addresses on
     the card are called only if they are public or on the same host, or if `allow_private` is set;
     if `address` is on this machine, they may be on it too. The host of `address` must stay in the
@@ -84,7 +86,7 @@ async def connect(
     url = web_form(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
-    wallet = Wallet(auth_of(auth, headers), origins_of(address, origins), own)
+    wallet = Wallet(auth_of(auth, headers), origins_of(address, origins), own, me)
     http = Http(
         limits,
         host=(typed.hostname or "").removesuffix("."),

@@ -88,10 +88,13 @@ class ConnectionCache:
         allow_private: bool = False,
         environ: Mapping[str, str] | None = None,
         fresh: float = FRESH,
+        name: Callable[[], str] | None = None,
     ) -> None:
+        """`name` returns our name for agents to which callers introduce themselves."""
         self._allow_private = allow_private
         self._environ = environ
         self._fresh = fresh
+        self._make_name, self._name = name, ""
         self._closed = False
         self._connections: dict[object, SharedConnection] = {}
         self._last_used: dict[str, tuple[Mapping[str, Any], SharedConnection]] = {}
@@ -162,6 +165,9 @@ class ConnectionCache:
     async def _connected(self, address: str, options: Mapping[str, Any]) -> SharedConnection:
         given = dict(options)
         given.setdefault("allow_private", self._allow_private)
+        if self._make_name is not None:
+            self._name = self._name or self._make_name()
+            given.setdefault("me", self._name)
         async with AsyncExitStack() as stack:
             if "auth" not in given and self._environ is not None:
                 from .auth import CardAuth

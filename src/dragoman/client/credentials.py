@@ -236,7 +236,10 @@ class Wallet:
         auth: Auth | None,
         origins: Iterable[str],
         certificate: Certificate | None = None,
+        me: str = "",
     ) -> None:
+        """`me` is our name, if the credentials have none for us."""
+        self.me = me
         self._auth = auth
         self._certificate = certificate
         self._allowed = frozenset(map(origin_of, origins))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from dragoman.client.negotiation import check_known
 from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import BadParams, ConfigError
 from dragoman.dialects import DIALECTS
+from dragoman.security.server_secret import caller_name
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import HostedAgent, Settings
 from dragoman.store.registry import RegistryEntry, Source
@@ -81,6 +83,7 @@ def upstream_of(
         fresh=5 * agent.refresh,
         closing=closing,
         signed_for=_signed_for(name, agent),
+        caller_name=partial(caller_name, settings.server.store, os.environ, name),
     )
     return UpstreamAgent(
         name,

@@ -73,11 +73,13 @@ class UpstreamPool:
         closing: Iterable[Closing] = (),
         connections: UpstreamConnections | None = None,
         signed_for: str = "",
+        caller_name: Callable[[], str] | None = None,
     ) -> None:
         """`addresses` have the options of `connect` for each. `fresh` are the seconds after which
         the card is read again by the next call, if nothing has done it before. `closing` is closed
         with the pool. `connections` are those to agents that came to us; None: the addresses are
-        called. `signed_for` tells operators for whom messages are signed, if one is refused."""
+        called. `signed_for` tells operators for whom messages are signed, if one is refused.
+        `caller_name` returns our name for an agent to which callers introduce themselves."""
         self.name = name
         self.limits = limits or UpstreamLimits()
         times = ClientLimits(
@@ -99,7 +101,7 @@ class UpstreamPool:
         self._closing = tuple(closing)
         self._signed_for = signed_for
         self._cache: UpstreamConnections = connections or ConnectionCache(
-            environ=environ, fresh=fresh
+            environ=environ, fresh=fresh, name=caller_name
         )
         self.answer_timeout = AnswerTimeout(self.limits.answer_timeout)
         self._breaker = CircuitBreaker(self.limits.failures, self.limits.probe, log)

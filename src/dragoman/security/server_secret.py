@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Mapping
@@ -47,6 +48,14 @@ def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
     if len(key) < 16:
         raise ConfigError(f"{path} holds no key. Remove it to get a new one, or set {VARIABLE}.")
     return hashlib.sha256(key).digest()
+
+
+def caller_name(store: str, environ: Mapping[str, str], agent: str) -> str:
+    """Returns the name under which this server introduces itself to other agents, on behalf of one
+    of its own: the same after every restart and in every process on the store. Other agents keep
+    tasks and idempotency keys under it. It is made of the key, so two servers never share one."""
+    mark = hmac.digest(secret_for(store, environ), b"caller\0" + agent.encode(), "sha256")
+    return f"dragoman-{mark[:8].hex()}"
 
 
 def _make(path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
-from dragoman.security.server_secret import folder_of, secret_for
+from dragoman.security.server_secret import caller_name, folder_of, secret_for
 from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
@@ -147,5 +148,11 @@ def _pushes(agent: Agent, settings: Settings) -> bool:
 
 
 def _outside(agent: Agent, settings: Settings, mcp: McpServers | None) -> RemoteAgents:
-    allow_private = settings.server.allow_private
-    return RemoteAgents(agent, allow_private=allow_private, environ=os.environ, mcp=mcp)
+    server = settings.server
+    return RemoteAgents(
+        agent,
+        allow_private=server.allow_private,
+        environ=os.environ,
+        mcp=mcp,
+        name=partial(caller_name, server.store, os.environ, agent.name),
+    )

@@ -3,7 +3,7 @@ skill."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +29,21 @@ class RemoteAgents:
         allow_private: bool = False,
         environ: Mapping[str, str] | None = None,
         mcp: McpServers | None = None,
+        name: Callable[[], str] | None = None,
     ) -> None:
+        """`name` returns our name for agents to which callers introduce themselves."""
         self._agent = agent
         self.servers = mcp
         """The MCP servers of the settings, which other agents may share."""
-        self._allow_private, self._environ = allow_private, environ
+        self._allow_private, self._environ, self._name = allow_private, environ, name
 
     @cached_property
     def _board(self) -> ConnectionCache:
         from dragoman.client.connection_cache import ConnectionCache
 
-        return ConnectionCache(allow_private=self._allow_private, environ=self._environ)
+        return ConnectionCache(
+            allow_private=self._allow_private, environ=self._environ, name=self._name
+        )
 
     def agent(self, seat: TurnAccess, address: str, options: Mapping[str, Any]) -> AgentClient:
         """Returns a client of another agent, bound to a task."""

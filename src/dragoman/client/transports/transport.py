@@ -126,7 +126,7 @@ class Transport(ABC):
         self._joins = joins
         """Whether the other side is a host that will call us."""
         self._nameless = f"dragoman-{secrets.token_hex(4)}"
-        """Our name if the credentials have none for us. It is random, since a host gives a name
+        """Our name if nobody has given us one. It is random, since a host gives a name
         that has a session to nobody else."""
         self._conversation: CallerConversation | None = None
         self._names = ("", "")
@@ -288,7 +288,9 @@ class Transport(ABC):
         """Returns the conversation, or None in a dialect without conversations."""
         if self.dialect.conversation is None:
             return None
-        me = self._introduces.who if self._introduces is not None else who.me or self._nameless
+        me = who.me or self.wallet.me or self._nameless
+        if self._introduces is not None:
+            me = self._introduces.who
         if self._conversation is None or self._names != (me, who.to):
             self._names = me, who.to
             self._introduced = False
