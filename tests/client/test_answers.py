@@ -145,6 +145,18 @@ async def test_a_file_in_an_answering_message_is_saved(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "plan.txt").read_bytes() == b"hello"
 
 
+@pytest.mark.parametrize("control", ["\u202e", "\u2066", "\u200f", "\u061c"])
+async def test_a_name_that_is_read_backwards_is_saved_without_that(
+    tmp_path: Path, control: str
+) -> None:
+    """A user sees `invoiceexe.pdf`, and opens a program."""
+    file = {"kind": "file", "file": {"name": f"invoice{control}fdp.exe", "bytes": "aGVsbG8="}}
+    answer = task("completed", said=message(ANSWER) | {"parts": [file]})
+    async with stranger(answer) as agent, connect(agent.url, limits=QUICK) as found:
+        (path,) = await found.save(await found.send("hi"), tmp_path)
+    assert path.name == "invoicefdp.exe"
+
+
 # Messages inside the stream of a task (agno), where A2A has status updates.
 
 

@@ -259,6 +259,7 @@ async def test_hostile_names_write_nothing_outside_the_media_folder(tmp_path: Pa
             assert "/" not in file.filename
             assert "\\" not in file.filename
             assert "\0" not in file.filename
+            assert "\u202e" not in file.filename
             assert file.filename not in ("", ".", "..")
 
 

@@ -34,7 +34,7 @@ import msgspec
 
 from dragoman.agent.remote_calls import MOST_HOPS, SENT, StartedCall, TurnAccess
 from dragoman.core.card import Tool
-from dragoman.core.errors import DragomanError, Unsupported
+from dragoman.core.errors import DragomanError, PeerMisbehaved, Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
@@ -46,6 +46,10 @@ FIRST_LOOK, LONGEST_LOOK = 0.25, 30.0
 _is_hex = re.compile("[0-9a-f]{32}").fullmatch
 LOOKS = 6
 """How often the agent is asked for a task that it does not list, when nothing else will come."""
+MAX_REMOTE_ID_LENGTH = 1024
+"""Characters of an id that another agent gives its task or conversation."""
+MAX_KEY_TASK_ID_LENGTH = 64
+"""Characters of the id of our task that are part of a key as they are."""
 
 
 class Closable(Protocol):
@@ -82,7 +86,7 @@ class RemoteTask:
         self._run = run = access.run
         self._record = f"{SENT}:{record}"
         self.address, self._options = address, dict(options) if options else {}
-        self.key = f"{run.task_id}.{_mark(record)}"
+        self.key = f"{_short_id(run.task_id)}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
         self._started: StartedCall | None = None
         self.id = ""
@@ -106,6 +110,7 @@ class RemoteTask:
         if self.id:
             return
         if over:
+            _check_ids(task_id, context_id)
             self._started = call = StartedCall(
                 self.address, task_id, context_id, self._options, over=True
             )
@@ -115,6 +120,7 @@ class RemoteTask:
         self._run.note(self._record, msgspec.json.encode(call), soon=not over)
 
     def _start(self, task_id: str, context_id: str, *, unwanted: bool) -> StartedCall:
+        _check_ids(task_id, context_id)
         self._started = call = StartedCall(self.address, task_id, context_id, self._options)
         self.id = task_id
         run = self._run
@@ -227,6 +233,23 @@ def _id_in(answer: Sequence[Entry] | Entry | Task | None) -> str:
         return answer.id
     entries = answer if isinstance(answer, Sequence) else (answer,)
     return next((each.task_id for each in entries if isinstance(each, Stamped)), "")
+
+
+def _check_ids(task_id: str, context_id: str) -> None:
+    """Raises `PeerMisbehaved` for ids that are too long to be stored with our task and repeated
+    with every call about it."""
+    if len(task_id) > MAX_REMOTE_ID_LENGTH or len(context_id) > MAX_REMOTE_ID_LENGTH:
+        raise PeerMisbehaved(
+            f"The agent gave its task an id of more than {MAX_REMOTE_ID_LENGTH} characters"
+        )
+
+
+def _short_id(task_id: str) -> str:
+    """Returns the id of our task, or its digest if it is long: where callers name tasks (A2A 0.1),
+    it contains the key of the caller, which contains the id of the caller's task, and so on."""
+    if len(task_id) <= MAX_KEY_TASK_ID_LENGTH:
+        return task_id
+    return hashlib.sha256(task_id.encode()).hexdigest()[:32]
 
 
 @lru_cache(maxsize=256)
