@@ -399,6 +399,3 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
-
-    async def remove_traces(self, seconds: float) -> bool:
-        return True
