@@ -3,25 +3,24 @@
 Each scenario gives plain values by name. A dialect that loses one of them says so in `LOSSES`, with
 the value that is there instead; it is the same when the agent is called in that dialect directly.
 What a cell gives is what the caller's dialect and the agent's dialect leave of it, and nothing else
-may be missing. `python -m gateway.matrix` writes docs/gateway-matrix.md.
+may be missing. `gateway.matrix_page` writes it down.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragoman import State, Task, connect
 from dragoman.client import SharedSecret
 from dragoman.client.agent import RemoteAgent
+from dragoman.core.errors import ContentTypeUnsupported
 from dragoman.core.events import ArtifactChunk, Stamped
-from dragoman.core.model import Blob
+from dragoman.core.model import Blob, Data, Message
 from gateway.behind import SECRET
 
-PAGE = Path(__file__).parents[2] / "docs" / "gateway-matrix.md"
 NAMES = {
     "a2a-1.0": "A2A 1.0 JSON-RPC",
     "a2a-1.0-rest": "A2A 1.0 REST",
@@ -30,7 +29,7 @@ NAMES = {
     "a2a-0.3-rest": "A2A 0.3 REST",
     "a2a-0.3-grpc": "A2A 0.3 gRPC",
     "a2a-0.1": "A2A 0.1",
-    "a2a-go": "a2a-go",
+    "a2a-go": "community a2a-go",
     "iat": "IAT HTTP",
     "iat-ws": "IAT WebSocket",
     "xiaoyi": "XiaoYi",
@@ -43,13 +42,15 @@ ANY = "any"
 
 
 class Loss(NamedTuple):
-    """What a dialect gives instead of a value, and why."""
+    """What a dialect gives instead of a value, and why; some only in front of a gateway."""
 
     dialect: str
     scenario: str
     value: str
     gives: Any
     why: str
+    sometimes: bool = False
+    """Whether the value itself may arrive all the same."""
 
 
 LOSSES: tuple[Loss, ...] = (
@@ -65,6 +66,37 @@ LOSSES: tuple[Loss, ...] = (
         *("xiaoyi", "failure", "reason", None),
         "XiaoYi has no metadata for the message of a task: it says why the task failed, without "
         "the code of the reason",
+    ),
+    Loss(
+        *("a2a-0.1", "direct reply", "kind", "task"),
+        "A2A 0.1 and the community a2a-go know no direct replies: the reply is the message of a "
+        "task that is completed",
+    ),
+    Loss(
+        *("a2a-go", "direct reply", "kind", "task"),
+        "A2A 0.1 and the community a2a-go know no direct replies: the reply is the message of a "
+        "task that is completed",
+    ),
+    Loss(
+        *("xiaoyi", "direct reply", "kind", "task"),
+        "XiaoYi knows no direct replies: the reply is the result of a task",
+    ),
+    Loss(
+        *("xiaoyi", "error", "error", "a task that is completed"),
+        "XiaoYi cannot name a skill: every message is for the default skill of the agent, which "
+        "chooses by what is said",
+    ),
+    Loss(
+        *("lite", "direct reply", "kind", "task"),
+        "A2A-Lite knows no direct replies: the reply is the result of a task",
+    ),
+    *(
+        Loss(
+            *(f"{caller} in front", "error", "error", "a task that is failed"),
+            "In A2A 0.1, the community a2a-go and A2A-Lite a task has its name before the agent "
+            "behind a gateway answers: it fails with the error",
+        )
+        for caller in ("a2a-0.1", "a2a-go", "lite")
     ),
     Loss(
         *("xiaoyi", "skill", "done_by", ANY),
@@ -116,6 +148,13 @@ async def skill(caller: RemoteAgent) -> Seen:
     return {"done_by": _task(await caller.send(*to("name", "go"), skill="name")).text}
 
 
+@scenario(kind="message", text="hello yourself")
+async def direct_reply(caller: RemoteAgent) -> Seen:
+    found = await caller.ask(*to("greet", "hello"), skill="greet")
+    kind = "message" if isinstance(found, Message) else "task"
+    return {"kind": kind, "text": found.text}
+
+
 @scenario(pieces=["0 ", "1 ", "2 ", "3 "], state="completed")
 async def stream(caller: RemoteAgent) -> Seen:
     async with caller.stream(*to("count", "4"), skill="count") as events:
@@ -161,6 +200,17 @@ async def file(caller: RemoteAgent) -> Seen:
     return {"content": part.content, "filename": part.filename, "media_type": part.media_type}
 
 
+@scenario(value={"got": {"a": 1, "b": [True, None, "x"]}})
+async def data(caller: RemoteAgent) -> Seen:
+    given = {"a": 1, "b": [True, None, "x"]}
+    task = _task(await caller.send(*to("data", given), skill="data"))
+    parts = [part for made in task.artifacts for part in made.parts]
+    assert len(parts) == 1, task
+    (part,) = parts
+    assert isinstance(part, Data), part
+    return {"value": part.value}
+
+
 @scenario(state="failed", says="No paper left", reason="paper")
 async def failure(caller: RemoteAgent) -> Seen:
     task = _task(await caller.send(*to("fail", "go"), skill="fail"))
@@ -177,6 +227,24 @@ async def rejection(caller: RemoteAgent) -> Seen:
     task = _task(await caller.send(*to("refuse", "go"), skill="refuse"))
     message = task.status.message
     return {"state": task.state.value, "says": message.text if message is not None else ""}
+
+
+@scenario(error="content type")
+async def error(caller: RemoteAgent) -> Seen:
+    picture = Blob(b"\x89PNG", filename="a.png", media_type="image/png")
+    try:
+        found = await caller.send(*to("picky", picture), skill="picky")
+    except ContentTypeUnsupported:
+        return {"error": "content type"}
+    assert isinstance(found, Task), found
+    return {"error": f"a task that is {found.state.value}"}
+
+
+@scenario(same=True, text="AGAIN")
+async def get(caller: RemoteAgent) -> Seen:
+    sent = _task(await caller.send(*to("echo", "again"), skill="echo"))
+    found = await caller.get(sent)
+    return {"same": (found.id, found.context_id) == (sent.id, sent.context_id), "text": found.text}
 
 
 @scenario(state="completed", text="first second")
@@ -197,14 +265,19 @@ async def resume(caller: RemoteAgent) -> Seen:
     return {"state": task.state.value, "text": task.text}
 
 
-def expected(scenario: str, *dialects: str) -> Seen:
+def through(front: str, *behind: str) -> tuple[str, ...]:
+    """What may lose something between a caller of a dialect and what is behind a gateway."""
+    return front, f"{front} in front", *behind
+
+
+def expected(scenario: str, *dialects: str, losses: Sequence[Loss] = LOSSES) -> Seen:
     """What a way through these dialects gives."""
     _, perfect = SCENARIOS[scenario]
     return {
         name: next(
             (
                 loss.gives
-                for loss in LOSSES
+                for loss in losses
                 if (loss.scenario, loss.value) == (scenario, name) and loss.dialect in dialects
             ),
             value,
@@ -245,46 +318,3 @@ async def calling(
             options["dialect"] = dialect
     async with connect(url, **options) as caller:
         yield caller
-
-
-INTRO = """\
-# Every dialect in front, every dialect behind
-
-A [gateway](guide/gateway.md) serves an agent of any dialect in every dialect. This page shows \
-what comes through, for every dialect of a caller (rows) and every dialect of an agent (columns). \
-It is generated by `tests/gateway/matrix.py`; `make test` runs a selection of the cells over real \
-sockets, `make test-full` all of them.
-
-In each cell these scenarios are run: {scenarios}. A check mark means that a caller sees exactly \
-what it would see if it called the agent itself in A2A 1.0. A number means that one of the two \
-dialects has no words for something, which is told below; it is the same without a gateway. \
-[Losses](losses.md) lists everything else that a dialect cannot say.
-
-Agents of XiaoYi dial in to the gateway, and agents behind it are called by phones over the links \
-of `[agents.NAME.xiaoyi]`. An agent that dials in has no such section, so where both sides speak \
-XiaoYi, a second gateway puts it on the phone. Agents of A2A-Lite are met in a room, and agents \
-behind the gateway are called in the rooms of `[channels.NAME]`. Here, too, a second gateway takes \
-an agent that has arrived by itself to a phone or a room.
-"""
-
-
-def page() -> str:
-    """The whole page."""
-    whys = list(dict.fromkeys(loss.why for loss in LOSSES))
-
-    def cell(caller: str, agent: str) -> str:
-        lost = [loss.why for loss in LOSSES if loss.dialect in (caller, agent)]
-        return " ".join(f"[{whys.index(why) + 1}]" for why in dict.fromkeys(lost)) or "✓"
-
-    names = list(NAMES.values())
-    lines = [INTRO.format(scenarios=", ".join(SCENARIOS))]
-    lines.append("| caller \\ agent | " + " | ".join(names) + " |")
-    lines.append("|---" * (len(names) + 1) + "|")
-    for caller, name in NAMES.items():
-        lines.append(f"| {name} | " + " | ".join(cell(caller, agent) for agent in NAMES) + " |")
-    lines += ["", *(f"{number}. {why}." for number, why in enumerate(whys, 1)), ""]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")

@@ -27,6 +27,7 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from dragoman.core.events import Asked, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import GetTask, Operation, R, SendMessage, Streamed, Watch
 from dragoman.core.peer import Batch, Begun, Context
@@ -136,6 +137,9 @@ class ResumableStream:
                         self._polls = True
                 elif not self._goes_on(exc):
                     raise
+                elif (last := await self._already_over(exc)) is not None:
+                    yield Batch(last, True)
+                    return
             if ended and (last := seen.ended()):
                 yield Batch(last, True)
                 return
@@ -162,6 +166,20 @@ class ResumableStream:
         await asyncio.sleep(self._next_look - monotonic())
         self._next_look = monotonic() + self._ways.limits.poll / 10
         return self.seen.catch_up(await self._task())
+
+    async def _already_over(self, exc: DragomanError) -> list[Entry] | None:
+        """Returns the events of a finished task whose first subscription broke, else None.
+
+        Some agents break the connection where they should refuse to subscribe to a finished task
+        (a2a-sdk 1.3.0 over REST of 0.3), and would do so every time.
+        """
+        if not isinstance(self._op, Watch) or self.seen.begun or not_executed(exc):
+            return None
+        try:
+            task = await self._task()
+        except DragomanError:
+            return None
+        return self.seen.catch_up(task) if task.state in FINAL else None
 
     async def _answers(self, error: DragomanError | None) -> None:
         """Checks that the agent still responds, and raises an error if it does not.

@@ -24,6 +24,11 @@ import (
 
 const result a2a.ArtifactID = "result"
 
+var skills = []string{
+	"echo", "name", "greet", "count", "trip", "slow", "file", "data", "fail", "refuse", "picky",
+	"halves", "let-go",
+}
+
 // desk does what a data part names as `do`, or the first word of the text; else it echoes loudly.
 type desk struct {
 	mu      sync.Mutex
@@ -232,9 +237,10 @@ func serve(ports []string) error {
 		Capabilities:       a2a.AgentCapabilities{Streaming: true, PushNotifications: true},
 		DefaultInputModes:  modes,
 		DefaultOutputModes: modes,
-		Skills: []a2a.AgentSkill{
-			{ID: "desk", Name: "desk", Description: "Echoes.", Tags: []string{"a"}},
-		},
+	}
+	for _, name := range skills {
+		skill := a2a.AgentSkill{ID: name, Name: name, Description: "Does it.", Tags: []string{"a"}}
+		card.Skills = append(card.Skills, skill)
 	}
 	own := &desk{answers: map[a2a.TaskID][]string{}, gate: make(chan struct{})}
 	sender := push.NewHTTPPushSender(&push.HTTPSenderConfig{AllowPrivateNetworks: true})

@@ -163,6 +163,11 @@ func (c *caller) opSend(ctx context.Context) error {
 	return nil
 }
 
+// unreadable03 tells the error with details of 0.3, where the SDK expects those of 1.0.
+func unreadable03(err error) bool {
+	return strings.Contains(err.Error(), "error.data of type []*errordetails.Typed")
+}
+
 func unreadable(err error) bool {
 	return strings.Contains(err.Error(), "a2a.SecuritySchemeScopes")
 }
@@ -361,7 +366,7 @@ func (c *caller) opUnknownTask(ctx context.Context) error {
 	}
 	weak := error(nil)
 	for name, err := range map[string]error{"get": got, "cancel": canceled, "send": sent, "subscribe": watched} {
-		if err != nil && strings.Contains(err.Error(), "error.data of type []*errordetails.Typed") {
+		if err != nil && unreadable03(err) {
 			weak = partly("errors have no class: its reader of 0.3 expects the details of 1.0")
 		} else if !errors.Is(err, a2a.ErrTaskNotFound) {
 			return fmt.Errorf("%s: %v", name, err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
@@ -66,7 +65,8 @@ func playReply(ctx context.Context, client *a2aclient.Client) (seen, error) {
 	if message, ok := result.(*a2a.Message); ok {
 		return seen{"kind": "message", "text": textOf(message.Parts)}, nil
 	}
-	return seen{"kind": "task", "text": artifacts(result.(*a2a.Task))}, nil
+	task := result.(*a2a.Task)
+	return seen{"kind": "task", "text": artifacts(task) + says(task)}, nil
 }
 
 func playStream(ctx context.Context, client *a2aclient.Client) (seen, error) {
@@ -190,10 +190,19 @@ func playError(ctx context.Context, client *a2aclient.Client) (seen, error) {
 	if errors.Is(err, a2a.ErrUnsupportedContentType) {
 		return seen{"error": "content type"}, nil
 	}
+	if err != nil && unreadable03(err) {
+		return seen{"error": "one that it cannot read"}, nil
+	}
+	if err != nil && strings.HasPrefix(err.Error(), "ContentTypeNotSupportedError: ") {
+		return seen{"error": "its text alone"}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	return seen{"error": fmt.Sprintf("none: %T", result)}, nil
+	if task, ok := result.(*a2a.Task); ok {
+		return seen{"error": "a task that is " + stateOf(task.Status.State)}, nil
+	}
+	return seen{"error": "a message"}, nil
 }
 
 func playResume(ctx context.Context, client *a2aclient.Client) (seen, error) {
@@ -217,16 +226,11 @@ func playResume(ctx context.Context, client *a2aclient.Client) (seen, error) {
 			break
 		}
 	}
-	for {
-		task, err := client.GetTask(ctx, &a2a.GetTaskRequest{ID: opened.TaskID})
-		if err != nil {
-			return nil, err
-		}
-		if task.Status.State.Terminal() {
-			return seen{"state": stateOf(task.Status.State), "text": artifacts(task)}, nil
-		}
-		time.Sleep(50 * time.Millisecond) // and looks again
+	task, err := client.GetTask(ctx, &a2a.GetTaskRequest{ID: opened.TaskID})
+	if err != nil {
+		return nil, err
 	}
+	return seen{"state": stateOf(task.Status.State), "text": artifacts(task)}, nil
 }
 
 func playGet(ctx context.Context, client *a2aclient.Client) (seen, error) {

@@ -31,6 +31,10 @@ const part = ($case, value, filename = "", mediaType = "") => ({
   filename,
   mediaType,
 });
+const SKILLS = [
+  ...["echo", "name", "greet", "count", "trip", "slow", "file", "data", "fail", "refuse"],
+  ...["picky", "halves", "let-go"],
+];
 let messages = 0;
 
 // The command of a message, and the text that belongs to it.
@@ -205,18 +209,16 @@ const card = {
   securityRequirements: [],
   defaultInputModes: modes,
   defaultOutputModes: modes,
-  skills: [
-    {
-      id: "desk",
-      name: "desk",
-      description: "Echoes.",
-      tags: ["a"],
-      examples: [],
-      inputModes: [],
-      outputModes: [],
-      securityRequirements: [],
-    },
-  ],
+  skills: SKILLS.map((name) => ({
+    id: name,
+    name,
+    description: "Does it.",
+    tags: ["a"],
+    examples: [],
+    inputModes: [],
+    outputModes: [],
+    securityRequirements: [],
+  })),
   signatures: [],
 };
 

@@ -57,6 +57,10 @@ BINDINGS = {
 }
 
 
+SKILLS = (
+    *("echo", "name", "greet", "count", "trip", "slow", "file", "data", "fail", "refuse"),
+    *("picky", "halves", "let-go"),
+)
 WORKING, ROLE_AGENT = TaskState.TASK_STATE_WORKING, Role.ROLE_AGENT
 
 
@@ -201,9 +205,8 @@ async def main() -> None:
         default_input_modes=["text/plain", "application/json", "application/octet-stream"],
         default_output_modes=["text/plain", "application/json", "application/octet-stream"],
         skills=[
-            AgentSkill(
-                id="desk", name="desk", description="Echoes.", tags=["a"], examples=["hello"]
-            )
+            AgentSkill(id=name, name=name, description="Does it.", tags=["a"], examples=["hello"])
+            for name in SKILLS
         ],
     )
     configs = InMemoryPushNotificationConfigStore()

@@ -3,7 +3,7 @@
 The path of a call names the version (a2a-wire §15.4); the a2a-version metadata must not contradict
 it. The target of a frame is that path, its body is the protobuf message without the framing of
 gRPC. The frame of an error has the status code of gRPC, the text for people as the header
-`grpc-message`, and in 1.0 a google.rpc.Status as its body, for `grpc-status-details-bin`.
+`grpc-message`, and a google.rpc.Status as its body, for `grpc-status-details-bin`.
 """
 
 from __future__ import annotations
@@ -100,6 +100,10 @@ def failure_1_0(error: e.DragomanError) -> Frame:
     """Returns a google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
     spelling = errors.spelling_of(error)
     code, text = CODES[spelling.grpc], errors.message_out(error, spelling)[:MOST_TEXT]
+    return _failure(error, code, text)
+
+
+def _failure(error: e.DragomanError, code: int, text: str) -> Frame:
     details = [
         {"type_url": detail["@type"], "value": _DETAILS[detail["@type"]](detail)}
         for detail in errors.details_1_0(error)
@@ -124,13 +128,14 @@ _DETAILS: dict[str, Callable[[dict[str, Any]], bytes]] = {
 
 
 def failure_0_3(error: e.DragomanError) -> Frame:
-    """Returns a code, and a text that begins with the error's name, if 0.3 has one for it."""
+    """Returns a code, and a text that begins with the error's name, if 0.3 has one for it. 0.3
+    defines no details; a2a-go and @a2a-js/sdk read those of 1.0."""
     spelling = errors.spelling_of(error, errors.SPELLINGS_0_3)
     name = NAMES_0_3.get(spelling.code)
     text = errors.message_out(error, spelling)
     text = f"{name}: {text}" if name else text
     code = CODES[CODES_0_3.get(spelling.code, spelling.grpc)]
-    return Frame(b"", "", {"grpc-message": text[:MOST_TEXT]}, code)
+    return _failure(error, code, text[:MOST_TEXT])
 
 
 FAILURES = {"1.0": failure_1_0, "0.3": failure_0_3}
