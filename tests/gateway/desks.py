@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,20 +39,27 @@ class Desk(NamedTuple):
 @contextmanager
 def desk(folder: Path, *, streams: bool = True, at: str = "") -> Iterator[Desk]:
     """Starts the agent in its own environment, and stops it."""
+    ports = [own_port() for _ in range(3)]
+    more = ["plain"] * (not streams) + [f"at={at}"] * bool(at)
+    with sdk_agent(SCRIPT, folder, ports, *more):
+        yield Desk(f"http://127.0.0.1:{ports[0]}", [f"http://127.0.0.1:{each}" for each in ports])
+
+
+@contextmanager
+def sdk_agent(script: Path, folder: Path, ports: Sequence[int], *more: str) -> Iterator[None]:
+    """Starts an agent on a2a-sdk 1.3.0 at these ports in its own environment, and stops it."""
     try:
         home = A2A_SDK.ready()
     except PeerUnavailable as exc:
         pytest.skip(str(exc))
-    ports = [own_port() for _ in range(3)]
-    command = [*A2A_SDK.start(home), str(SCRIPT), *map(str, ports)]
-    command += ["plain"] * (not streams) + [f"at={at}"] * bool(at)
-    log = folder / f"desk-{ports[0]}.log"
+    command = [*A2A_SDK.start(home), str(script), *map(str, ports), *more]
+    log = folder / f"{script.stem}-{ports[0]}.log"
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         for port in ports:
             wait_for(port, process, log)
-        yield Desk(f"http://127.0.0.1:{ports[0]}", [f"http://127.0.0.1:{each}" for each in ports])
+        yield
     finally:
         process.terminate()
         try:

@@ -296,10 +296,12 @@ AG2 = Peer(
 )
 AGENT_FRAMEWORK = Peer(
     name="agent-framework-a2a-1.0.0b261022",  # there are only pre-releases
+    variant="-grpc",
     pins=(
         "agent-framework-a2a==1.0.0b261022",
         "agent-framework-core==1.23.0",
-        "a2a-sdk[http-server]==1.3.0",
+        "a2a-sdk[grpc,http-server]==1.3.0",
+        "grpcio==1.85.1",
         "httpx==0.28.1",
         "protobuf==7.36.2",
         "pydantic==2.14.3",

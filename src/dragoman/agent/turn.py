@@ -210,7 +210,8 @@ class Turn(TurnRequest):
     ) -> tuple[Message, Json]:
         name = self._call_key(str(kind), key or prompt)
         body = builtins_of(body)
-        parts: list[object] = [prompt, *more]
+        # The question of a relayed agent may have no words, or consist of other parts.
+        parts: list[object] = [prompt, *more] if prompt or not more else [*more]
         if body is not None or kind is not Ask.INPUT:
             parts.append(question_part(kind, name, body))
         self._asking = self._asking or asyncio.Lock()

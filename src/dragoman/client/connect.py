@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,9 +14,21 @@ from msgspec.structs import replace
 from dragoman import spans
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import Dialect, Wire
-from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
+from dragoman.core.errors import (
+    CallError,
+    ConfigError,
+    DragomanError,
+    PeerError,
+    PeerMisbehaved,
+    PeerRefused,
+    PeerUnreachable,
+    Unauthenticated,
+)
 from dragoman.core.extensions import DIALECTS as OTHER_DIALECTS
+from dragoman.core.operations import GetExtendedCard
+from dragoman.core.peer import ANYONE
 from dragoman.dialects import DIALECTS
+from dragoman.dialects.a2a.cards import documents
 
 from .addresses import dialects_of, origins_of, paths_at, web_form
 from .agent import RemoteAgent
@@ -34,7 +46,7 @@ from .transports.transport import Destination, Transport
 async def connect(
     address: str,
     *,
-    card: Card | bytes | Path | None = None,
+    card: Card | bytes | Path | str | None = None,
     dialect: str | None = None,
     prefer: Sequence[str] = (),
     auth: Auth | str | Mapping[str, str] | None = None,
@@ -53,10 +65,11 @@ async def connect(
     """Connects to an agent.
 
     `address` is the address of the agent (`https://agent.example.com`) or of its card
-    (`.../card.json`); `card` is a card that you already have. An address with a dialect needs no
-    card: `a2a+grpc://host:port` (with TLS `a2a+grpcs://`), `iat+http://`, `iat+https://`,
-    `iat+ws://`, `iat+wss://`. With `xiaoyi+ws://BIND:PORT/AGENT_ID` we listen until the agent of
-    this id dials in, whose keys are in `DRAGOMAN_XIAOYI_AK` and `DRAGOMAN_XIAOYI_SK`. With
+    (`.../card.json`); `card` is a card that you already have, or its address as a string. An
+    address with a dialect needs no card: `a2a+grpc://host:port` (with TLS `a2a+grpcs://`), where
+    the agent is asked for its extended card, `iat+http://`, `iat+https://`, `iat+ws://`,
+    `iat+wss://`. With `xiaoyi+ws://BIND:PORT/AGENT_ID` we listen until the agent of this id dials
+    in, whose keys are in `DRAGOMAN_XIAOYI_AK` and `DRAGOMAN_XIAOYI_SK`. With
     `lite+matrix://USER@HOMESERVER/ROOM?agent=NAME` we join a chat room and call the agent of this
     name there, or the first that introduces itself; so with `lite+irc://`, `lite+telegram://`,
     `lite+discord://` and `lite+loopback://`.
@@ -112,7 +125,7 @@ async def connect(
         else:
             remote = TracedPeer(ways, found.card, limits, declared=found.declared)
             remote.tracer = spans.tracer
-        changed = partial(search.changed, found) if found.raw else None
+        changed = partial(search.changed, found, remote) if found.raw else None
         yield RemoteAgent(remote, Files(http, wallet), found.url, extensions, changed)
     finally:
         if remote is not None:
@@ -120,7 +133,9 @@ async def connect(
         await http.close()
 
 
-Given = Card | bytes | Path | None
+Given = Card | bytes | Path | str | None
+CARD_RPC_TIMEOUT_SECONDS = 5.0
+"""How long a gRPC server may take to show its card. Calls need none."""
 
 
 class _Search:
@@ -128,10 +143,20 @@ class _Search:
 
     def __init__(self, http: Http, wallet: Wallet, finder: Finder, ca: str) -> None:
         self._http, self._wallet, self._finder, self._ca = http, wallet, finder, ca
+        self._by_scheme: list[Transport] = []
+        """The transports to an agent whose address names its dialect."""
 
-    async def changed(self, found: FoundCard) -> bool:
-        """Returns whether the card is another one now."""
-        return await self._finder.changed(found)
+    async def changed(self, found: FoundCard, remote: FailoverPeer) -> bool:
+        """Asks the agent for a sign of life, and returns whether its card is another one now."""
+        if not self._by_scheme:
+            return await self._finder.changed(found)
+        if found.url == self._by_scheme[0].interface.url:
+            return await _read_over_grpc(self._by_scheme) != found.raw
+        await remote.ping()
+        try:
+            return await self._finder.changed(found)
+        except PeerError:
+            return False  # the server of the card is away, and not the agent
 
     async def by_card(
         self, address: str, given: Given, dialect: str, prefer: Sequence[str]
@@ -168,20 +193,26 @@ class _Search:
                 ((_interface(url, each), each) for each in fitting), prefer
             )
         ]
-        if given is not None:
-            found = await self._given(url, given)
-        else:
-            try:
+        self._by_scheme = ways
+        interfaces = tuple(way.interface for way in ways)
+        try:
+            if given is not None:
+                found = await self._given(url, given)
+            elif how.wire is Wire.GRPC:
+                found = await self._shown_over_grpc(url, ways)
+            else:
                 if met is None and how.conversation is not None:
-                    met = await ways[0].meet()
-            except Unauthenticated:
-                pass  # the first call will raise the error
-            except BaseException:
-                await ways[0].close()
-                raise
-            interfaces = tuple(way.interface for way in ways)
-            card = introduced_card(met, url, interfaces)
-            found = FoundCard(card, url, declared=met is not None)
+                    with suppress(Unauthenticated):  # the first call will raise the error
+                        met = await ways[0].meet()
+                card = introduced_card(met, url, interfaces)
+                found = FoundCard(card, url, declared=met is not None)
+        except BaseException:
+            for way in ways:
+                await way.close()
+            raise
+        if found.card.interfaces != interfaces:
+            # The address was given: what else the card names is not called.
+            found = replace(found, card=replace(found.card, interfaces=interfaces))
         self._wallet.card = found.card
         return found, ways
 
@@ -201,9 +232,20 @@ class _Search:
         found, way = await enter(address, to)
         return found, [way]
 
-    async def _given(self, address: str, given: Card | bytes | Path) -> FoundCard:
+    async def _shown_over_grpc(self, url: str, ways: Sequence[Transport]) -> FoundCard:
+        body = b""
+        with suppress(PeerUnreachable, TimeoutError):  # the first call tells what is wrong
+            body = await _read_over_grpc(ways)
+        if body:
+            return FoundCard(await self._finder.believed(body, origin_of(url)), url, body)
+        interfaces = tuple(way.interface for way in ways)
+        return FoundCard(introduced_card(None, url, interfaces), url, declared=False)
+
+    async def _given(self, address: str, given: Card | bytes | Path | str) -> FoundCard:
         if isinstance(given, Card):
             return FoundCard(given, address)
+        if isinstance(given, str):
+            return await self._finder.find(given)
         body = given if isinstance(given, bytes) else await asyncio.to_thread(given.read_bytes)
         return FoundCard(await self._finder.believed(body, origin_of(address)), address)
 
@@ -234,6 +276,16 @@ class _Search:
             return await self._finder.find(base + path)
         except DragomanError:
             return None
+
+
+async def _read_over_grpc(ways: Sequence[Transport]) -> bytes:
+    """Returns the card that a gRPC server shows, or nothing. In 1.0 it is the extended one, which
+    few have; 0.3 has one rpc for any card."""
+    for way in ways:
+        with suppress(CallError, PeerRefused, PeerMisbehaved):  # it has none for us in this version
+            async with asyncio.timeout(CARD_RPC_TIMEOUT_SECONDS):
+                return documents.pure_1_0(await way.call(GetExtendedCard(), ANYONE))
+    return b""
 
 
 def _interface(url: str, how: Dialect) -> Interface:

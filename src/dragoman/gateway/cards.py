@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.client.addresses import origins_of, web_form
+from dragoman.client.addresses import dialects_of, origins_of, web_form
 from dragoman.client.cards import Trusts, card_in
 from dragoman.client.credentials import origin_of
+from dragoman.client.negotiation import fits, spoken
 from dragoman.core.card import Card, Extension, Interface
 from dragoman.core.errors import BadParams, CardUntrusted
 from dragoman.core.extensions import CURSOR, DIALECTS, IDEMPOTENCY, TRANSITIONS, WORK
@@ -38,9 +39,19 @@ class Believed(Struct, frozen=True):
 class CardGuard:
     """Decides what of the card of one agent is believed; a `Trusts` of the client."""
 
-    def __init__(self, url: str, origins: Iterable[str] = (), trust: Trusts | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        origins: Iterable[str] = (),
+        trust: Trusts | None = None,
+        dialect: str = "",
+    ) -> None:
+        """With a `dialect`, a card that names it only at other origins is refused: the agent could
+        not be called. If the url names the dialect, the agent is called there, and nowhere else
+        that its card names."""
         self._origins = {_place(each) for each in origins_of(url, origins)}
-        self._trust = trust
+        self._trust, self._dialect = trust, dialect
+        self._called_at_url = bool(dialects_of(url))
 
     async def check(self, card: bytes, origin: str) -> Believed:
         """Returns the card with the addresses that may be called. Raises `CardUntrusted` if there
@@ -51,14 +62,25 @@ class CardGuard:
             proved = (await self._trust.check(card, origin)).card
             found = replace(proved, interfaces=found.interfaces)
         kept = tuple(each for each in found.interfaces if self._may_call(each.url))
-        if found.interfaces and not kept:
-            named = ", ".join(sorted({_shown(each) for each in found.interfaces}))
-            raise CardUntrusted(
-                f"The card names only addresses of other origins: {named}. If they are the agent's,"
-                " add them: origins = [...]"
-            )
+        if not self._called_at_url:
+            self._check_callable(found, kept)
         extensions = tuple(self._extension(each) for each in found.extensions)
         return Believed(replace(found, interfaces=kept, extensions=extensions))
+
+    def _check_callable(self, card: Card, kept: Sequence[Interface]) -> None:
+        wanted = [each for each in card.interfaces if self._is_wanted(each)]
+        lost = card.interfaces if not kept else () if any(map(self._is_wanted, kept)) else wanted
+        if lost:
+            named = ", ".join(sorted({_shown(each) for each in lost}))
+            what = self._dialect if kept else "addresses"
+            raise CardUntrusted(
+                f"The card names {what} only at other origins: {named}. If they are the agent's, "
+                "add them: origins = [...]"
+            )
+
+    def _is_wanted(self, interface: Interface) -> bool:
+        how = spoken(interface) if self._dialect else None
+        return how is not None and fits(how, self._dialect)
 
     def _may_call(self, url: str) -> bool:
         try:
@@ -112,7 +134,16 @@ def relayed(card: Card, own: Sequence[Extension]) -> Card:
         card,
         interfaces=(),
         extensions=(*own, *more),
-        skills=tuple(replace(skill, security=()) for skill in card.skills),
+        # Some readers refuse a skill that names no modes, and leave none to the card (fasta2a).
+        skills=tuple(
+            replace(
+                skill,
+                security=(),
+                input_modes=skill.input_modes or card.input_modes,
+                output_modes=skill.output_modes or card.output_modes,
+            )
+            for skill in card.skills
+        ),
         schemes={},
         security=(),
         signatures=(),

@@ -64,6 +64,10 @@ def upstream_of(
         options["ca"] = agent.ca
     if agent.origins:
         options["origins"] = agent.origins
+    if agent.card:
+        if not agent.card.startswith(("http://", "https://")):
+            raise agent.error(name, "card", "must be an address with http:// or https://.")
+        options["card"] = agent.card
     exchange = _exchange(name, agent)
     if exchange is not None:
         closing.append(exchange)
@@ -72,7 +76,9 @@ def upstream_of(
         options["auth"] = auth
     trust = _trust(name, agent, closing)
     try:
-        guards = {url: CardGuard(url, agent.origins, trust) for url in agent.addresses}
+        guards = {
+            url: CardGuard(url, agent.origins, trust, agent.dialect) for url in agent.addresses
+        }
     except BadParams as exc:
         raise agent.error(name, "origins", exc.message) from None
     pool = UpstreamPool(

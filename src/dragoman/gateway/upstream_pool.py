@@ -22,6 +22,7 @@ from dragoman.client.connection_cache import ConnectionCache, Entered
 from dragoman.client.limits import ClientLimits
 from dragoman.core.errors import (
     CallError,
+    CardUntrusted,
     DragomanError,
     Forbidden,
     PeerError,
@@ -196,7 +197,11 @@ class UpstreamPool:
                 return peer.use(await way.__aenter__()), peer.leave
             except BaseException as exc:
                 if isinstance(exc, PeerError):
-                    self.failed(address, failure_reason(exc, heard=False) or exc.reason, exc)
+                    reason = failure_reason(exc, heard=False) or exc.reason
+                    if isinstance(exc, CardUntrusted):  # it is there, and says more than a breaker
+                        address.failed(reason, exc)
+                    else:
+                        self.failed(address, reason, exc)
                     peer.decided = True
                 peer.release()
                 if isinstance(exc, PeerUnreachable):
@@ -350,8 +355,8 @@ class UpstreamPool:
                 agent = await self._looked_at(address)
         except (DragomanError, OSError, TimeoutError) as exc:
             error = exc if isinstance(exc, DragomanError) else PeerUnreachable(str(exc) or "silent")
-            refused = isinstance(error, Unauthenticated | Forbidden)
-            if refused and self._signed_for:
+            refused = isinstance(error, Unauthenticated | Forbidden | CardUntrusted)
+            if refused and self._signed_for and not isinstance(error, CardUntrusted):
                 error = PeerRefused(f"{error.message} ({self._signed_for})")
             address.checks_failed += 1
             tell = log.warning if address.checks_failed == 1 else log.debug

@@ -36,9 +36,8 @@ async def _tool(turn: Turn, upstream: Upstream, event: Asked) -> CallerAnswer:
 
 async def _input(turn: Turn, upstream: Upstream, event: Asked) -> CallerAnswer:
     found = question_in(event.message, event.state)
-    prompt = event.message.text or f"{upstream.name} needs more to go on"
     message, value = await access_of(turn).ask(
-        event.kind, prompt, event.question, event.body, None, *found.more
+        event.kind, event.message.text, event.question, event.body, None, *found.more
     )
     if value is not None:
         return _answer(value, message)

@@ -260,6 +260,8 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
     """The authorities that its certificate is verified by, instead of the system's."""
     origins: tuple[str, ...] = ()
     """Other origins that its card may name as its addresses."""
+    card: str = ""
+    """The address of its card, if that is not found at the url (a2a+grpc://)."""
     card_signature: Literal["require", "if-present", "ignore"] = "if-present"
     """Whether its card must be signed; `if-present` verifies a signature where `card_keys` has the
     keys for it."""

@@ -58,6 +58,7 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = {
     e.ContentTypeUnsupported: S(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400, "INVALID_ARGUMENT"),
     e.AgentMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
     e.PeerMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
+    e.CardUntrusted: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
     e.NoExtendedCard: S(-32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 400),
     # 1.0 §3.1.11: an agent that does not declare an extended card does not support the operation.
     e.ExtendedCardOff: S(-32004, "UNSUPPORTED_OPERATION", 400),
@@ -102,6 +103,7 @@ _STATUSES_0_3: dict[type[e.DragomanError], int] = {
     e.ContentTypeUnsupported: 415,
     e.AgentMisbehaved: 502,
     e.PeerMisbehaved: 502,
+    e.CardUntrusted: 502,
     e.NoExtendedCard: 404,
 }
 SPELLINGS_0_3 = SPELLINGS | {
