@@ -11,6 +11,7 @@ import pytest
 
 from dragoman import Task, connect
 from dragoman.client.agent import RemoteAgent
+from dragoman.core.auth_schemes import Known, Secret, Tokens
 from gateway.behind import gateway, settings
 from gateway.liar import Liar, lying
 
@@ -42,6 +43,26 @@ async def test_a_conversation_and_its_references_go_on_after_a_restart(
             other = await _sent(caller, "four", references=[first])
             assert _told(liar)[0] not in ("its-context", other.context_id)
             assert _told(liar)[1] == ["its-one"]
+
+
+async def test_nobody_refers_to_the_task_of_somebody_else(tmp_path: Path) -> None:
+    callers = {}
+    for name in ("alice", "bob"):
+        (tmp_path / name).write_text(f"a-token-of-{name}-0123456789")
+        callers[name] = Known(secret=Secret(file=str(tmp_path / name)))
+    own = settings(tmp_path, auth={"token": Tokens(callers=callers)})
+    async with (
+        asyncio.timeout(120),
+        lying(choosy) as liar,
+        gateway({"far": {"url": liar.url, "repeat": True}}, own) as front,
+        connect(front.url, auth="a-token-of-alice-0123456789") as alice,
+        connect(front.url, auth="a-token-of-bob-0123456789") as bob,
+    ):
+        first = await _sent(alice, "one")
+        await _sent(bob, "two", references=[first])
+        assert _told(liar)[1] is None
+        await _sent(alice, "three", references=[first])
+        assert _told(liar)[1] == ["its-one"]
 
 
 async def _sent(caller: RemoteAgent, text: str, **about: Any) -> Task:

@@ -8,21 +8,26 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Task, Turn, connect
 from dragoman.cli import main
 from dragoman.client.agent import RemoteAgent
+from dragoman.client.limits import ClientLimits
 from dragoman.core.auth_schemes import ApiKeys, Jwt, Known, Scheme, Secret, Tokens
-from dragoman.core.errors import Forbidden, PeerRefused
+from dragoman.core.errors import DragomanError, Forbidden, PeerRefused, TaskNotFound
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import State
 from dragoman.settings import Settings
 from dragoman.testing import served
 from gateway.behind import gateway, section, settings
+from gateway.liar import chunk, lying, status
+from gateway.liar import task as task_told
 from gateway.test_border import recorded
 from gateway.token_server import CLIENT, SECRET, TokenServer, token_server
+from iat.stranger import envelope
 from ports import own_port
 from security.issuer import AUDIENCE, ISSUER, Issuer
 from waiting import forever, until
@@ -106,6 +111,169 @@ class Border:
 async def border(tmp_path: Path) -> AsyncIterator[Border]:
     async with asyncio.timeout(LIMIT), token_server() as tokens:
         yield Border(tmp_path, tokens, Issuer())
+
+
+async def one_id_for_all(method: str, params: dict[str, Any]) -> AsyncIterator[Any]:
+    """An agent that gives the tasks of all its callers one id."""
+    if method == "SendStreamingMessage":
+        yield task_told("WORKING")
+        await forever()
+    elif method == "CancelTask":
+        yield task_told("CANCELED")["task"]
+
+
+async def test_a_cancel_is_made_with_the_token_that_the_caller_shows_with_it(
+    border: Border,
+) -> None:
+    later = border.issuer.token(border.issuer.claims(sub="alice", jti="later"))
+    border.tokens.tokens[later] = "exchanged-for-alice-later"
+    async with (
+        lying(one_id_for_all) as liar,
+        gateway({"desk": border.section(liar.url)}, border.front()) as door,
+        calling(door.url, border.subject["alice"]) as alice,
+        calling(door.url, border.subject["bob"]) as bob,
+        calling(door.url, later) as alice_later,
+    ):
+        tasks = [await each.send("x", wait=False) for each in (alice, bob, alice)]
+        await until(lambda: liar.count("SendStreamingMessage") == 3)
+        for caller, task in zip((alice, bob, alice_later), tasks, strict=True):
+            assert (await caller.cancel(task)).state is State.CANCELED
+        await until(lambda: liar.count("CancelTask") == 3)
+        canceled = [
+            headers["authorization"]
+            for (method, _), headers in zip(liar.asked, liar.headers, strict=True)
+            if method == "CancelTask"
+        ]
+        tokens = (FOR_ALICE, FOR_BOB, "exchanged-for-alice-later")
+        assert canceled == [f"Bearer {token}" for token in tokens]
+
+
+class IatSession:
+    """A caller that showed its token once, and has a session of IAT since then."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.url, self.token = url, token
+
+    async def ask(self, action: str, bearer: str = "", **payload: Any) -> dict[str, Any]:
+        said = {"action": action, **payload}
+        body = envelope("request", said, sender="desk-caller", to="", token=self.token)
+        headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
+        async with httpx2.AsyncClient() as client:
+            reply = await client.post(f"{self.url}/iat", json=body, headers=headers, timeout=60)
+        found = reply.json()["payload"]
+        assert isinstance(found, dict)
+        return found
+
+    async def register(self, bearer: str) -> None:
+        about = {"agent_id": "desk-caller", "manifest": {"name": "Desk caller", "tools": []}}
+        self.token = (await self.ask("register", bearer, **about))["session_token"]
+
+
+async def patient(method: str, params: dict[str, Any]) -> AsyncIterator[Any]:
+    """An agent that asks back, or works until it is canceled."""
+    if method == "SendStreamingMessage" and params["message"]["parts"][0]["text"] == "ask":
+        yield task_told("WORKING", "its-question")
+        yield status("INPUT_REQUIRED", "What?", "its-question")
+    elif method == "SendStreamingMessage":
+        yield task_told("WORKING", "its-work")
+        yield chunk("begun", "its-work")
+        await forever()
+    elif method == "CancelTask":
+        yield task_told("CANCELED", params["id"])["task"]
+
+
+@pytest.mark.slow  # takes several seconds
+async def test_a_cancel_without_a_token_after_a_restart_is_refused_in_words(
+    border: Border, tmp_path: Path
+) -> None:
+    front = border.front(f"sqlite:///{tmp_path}/tasks.db")
+    async with lying(patient) as liar:
+        sections = {"desk": border.section(liar.url)}
+        async with (
+            gateway(sections, front) as door,
+            calling(door.url, border.subject["alice"]) as alice,
+        ):
+            asking, slow = await alice.send("ask"), await running(alice)
+            session = IatSession(door.url)
+            await session.register(border.subject["alice"])
+        async with (
+            gateway(sections, front) as door,
+            calling(door.url, border.subject["alice"]) as alice,
+        ):
+            session.url = door.url
+            refused = await session.ask("terminate", task_id=asking.id)
+            assert "show a token of an issuer to cancel" in refused["error"]["message"], refused
+            await settled(alice, slow)  # it failed, and our own credentials canceled nothing
+            assert (await alice.get(asking)).state is State.INPUT_REQUIRED
+            assert not liar.count("CancelTask")
+            assert (await alice.cancel(asking)).state is State.CANCELED
+            await until(lambda: liar.count("CancelTask") == 1)
+            other = await running(alice)
+            await session.ask("terminate", task_id=other.id)  # of this one we have the token
+            assert (await settled(alice, other)).state is State.CANCELED
+            await until(lambda: liar.count("CancelTask") == 2)
+    canceled = [
+        (params["id"], headers.get("authorization"))
+        for (method, params), headers in zip(liar.asked, liar.headers, strict=True)
+        if method == "CancelTask"
+    ]
+    assert canceled == [(id, f"Bearer {FOR_ALICE}") for id in ("its-question", "its-work")]
+
+
+async def running(caller: RemoteAgent) -> Task:
+    """A task of this caller that goes on until it is canceled."""
+    task = await caller.send("work", wait=False)
+    assert isinstance(task, Task)
+
+    async def has_begun() -> bool:
+        return bool((await caller.get(task)).artifacts)
+
+    await until(has_begun)
+    return task
+
+
+@pytest.mark.slow  # takes several seconds
+async def test_nobody_lends_a_token_to_the_task_of_somebody_else(
+    border: Border, tmp_path: Path
+) -> None:
+    front = border.front(f"sqlite:///{tmp_path}/tasks.db")
+    async with recorded(border.behind(), desk()) as (url, seen):
+        sections = {"desk": border.section(url)}
+        async with (
+            gateway(sections, front) as door,
+            calling(door.url, border.subject["alice"]) as alice,
+        ):
+            asking = await alice.send("x", skill="ask")
+            session = IatSession(door.url)
+            await session.register(border.subject["alice"])
+        async with (
+            gateway(sections, front) as door,
+            calling(door.url, border.subject["alice"]) as alice,
+            calling(door.url, border.subject["bob"]) as bob,
+        ):
+            with pytest.raises(TaskNotFound):
+                await bob.cancel(asking)
+            session.url = door.url
+            await session.ask("execute", task_id=asking.id, query="yes")
+            assert reason_of(await settled(alice, asking)) == "caller_token_missing"
+    assert not [each for each in seen if FOR_BOB in each]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_token_server_that_cannot_answer_is_away(border: Border, code: int) -> None:
+    async with (
+        served(desk(), border.behind()) as url,
+        gateway({"desk": border.section(url)}, border.front()) as door,
+        connect(door.url, auth=border.subject["alice"], limits=ClientLimits(retries=0)) as alice,
+    ):
+        border.tokens.status = code
+        with pytest.raises(DragomanError) as caught:
+            await alice.send("x")
+        assert not isinstance(caught.value, Forbidden | PeerRefused), caught.value
+        assert caught.value.retry
+        assert "cannot be reached" in caught.value.message
+        border.tokens.status = 0
+        assert (await alice.send("x")).text == "al"
 
 
 def reason_of(task: Task) -> object:

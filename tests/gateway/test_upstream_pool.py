@@ -21,7 +21,9 @@ from dragoman.core.errors import DragomanError, PeerUnreachable, TooMany
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Message
+from dragoman.core.peer import Context
 from dragoman.engine.circuit_breaker import BreakerState
+from dragoman.relay.known_ids import task_key
 from dragoman.testing.served import served
 from gateway.behind import DIALECTS, gateway, section, settings
 from gateway.faulty import Door, door_to, frozen
@@ -261,9 +263,8 @@ async def test_an_address_that_never_comes_back_fails_its_tasks(tmp_path: Path) 
         async with gateway(sections, settings(tmp_path)) as door, connect(door.url) as caller:
             task = await caller.send("go", skill="work", wait=False)
             assert isinstance(task, Task)
-            await until(
-                lambda: door.upstream("a").tasks.get(task.id)
-            )  # it is known that it arrived
+            key = task_key(Context(), task.id)
+            await until(lambda: door.upstream("a").tasks.get(key))  # it is known that it arrived
             for worker, there in found:
                 if worker.calls:
                     await there.close()

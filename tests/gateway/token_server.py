@@ -20,11 +20,15 @@ class TokenServer:
         self.tokens: dict[str, str] = {}
         """What each token is exchanged for; others are refused."""
         self.life: int | None = 3600
+        self.status = 0
+        """What it answers in place of everything, while it is away."""
         self.asked: list[dict[str, str]] = []
 
     def answer(self, head: str, body: str) -> tuple[int, dict[str, object]]:
         form = {name: values[0] for name, values in parse_qs(body).items()}
         self.asked.append(form)
+        if self.status:
+            return self.status, {"error": "temporarily_unavailable"}
         basic = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
         if f"authorization: basic {basic}".lower() not in head.lower():
             return 401, {"error": "invalid_client"}

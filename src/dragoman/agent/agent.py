@@ -70,6 +70,8 @@ class Method(Struct, frozen=True, kw_only=True):
 class Agent:
     """An agent. Its skills are functions with the decorator `@agent.skill(...)`."""
 
+    needs_caller_token = False
+    """Whether nothing is done elsewhere for a caller without a token of that caller."""
     acts_for_callers = False
     """Whether it needs the tokens of its callers, to call other agents for them."""
     is_backend = False
@@ -365,9 +367,9 @@ class Agent:
         for changed in self.on_card_change:
             changed()
 
-    async def stop_remote(self, call: StartedCall) -> bool:
-        """Cancels a task that a relay of this agent opened elsewhere. Returns False, without doing
-        anything, if the task can be canceled by connecting to its address."""
+    async def stop_remote(self, call: StartedCall, caller: Context) -> bool:
+        """Cancels a task that a relay of this agent opened elsewhere for this caller. Returns
+        False, without doing anything, if the task can be canceled by connecting to its address."""
         return False
 
     def serve(self, **options: Unpack[ServeOptions]) -> None:

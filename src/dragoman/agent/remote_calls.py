@@ -23,6 +23,8 @@ from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Hook, Json, Message, State, Status, Task
 
 if TYPE_CHECKING:
+    from dragoman.core.peer import Context
+
     from .mcp_calls import McpClient
     from .run_api import RunApi
 
@@ -168,8 +170,9 @@ class Outside(Protocol):
         """Returns an MCP server of the settings, bound to a task. Raises `Unsupported` if there is
         none of that name."""
 
-    async def stop(self, sent: StartedCall) -> None:
-        """Cancels a task at another agent. It is no error if the task is over."""
+    async def stop(self, sent: StartedCall, caller: Context) -> None:
+        """Cancels a task at another agent that was opened for this caller of ours. It is no error
+        if the task is over."""
 
     async def stop_unrecorded(self, run: RunApi) -> None:
         """Cancels a task that an earlier run may have opened at another agent, without learning

@@ -16,6 +16,7 @@ from dragoman.bell import SharedBell
 from dragoman.core.errors import (
     BadParams,
     ExtendedCardOff,
+    Forbidden,
     NotCancelable,
     TaskFinished,
     TaskNotFound,
@@ -256,6 +257,8 @@ class Engine:
 
     async def _cancel_task(self, op: CancelTask, ctx: Context) -> Task:
         scope = self._scope_of(ctx)
+        if self.agent.needs_caller_token:
+            await self._use_token(scope, op.task_id, ctx)
         row = await self.store.ask_cancel(scope, op.task_id)
         if row.final:
             raise NotCancelable(taskId=op.task_id)
@@ -264,6 +267,24 @@ class Engine:
         if task.state in FINAL and task.state is not State.CANCELED:
             raise NotCancelable(taskId=op.task_id)
         return task
+
+    async def _use_token(self, scope: Scope, task_id: str, ctx: Context) -> None:
+        """Keeps the token that a cancel brings, for the run that cancels the work elsewhere. Raises
+        `Forbidden` if it brings none, and no process has one of this caller."""
+        row = await self.store.row(scope, task_id)  # a task of somebody else gets no token
+        if ctx.token is not None:
+            self.runner.keep_token(task_id, ctx.token)
+            return
+        run = self._view.mine(scope, task_id)
+        if run is not None:
+            known = run.caller.token is not None
+        else:
+            known = row.final or row.worker in await self.store.list_workers()
+        if not known:
+            raise Forbidden(
+                "The agent acts for its callers, and this task has lost the token of its caller "
+                "since the gateway restarted: show a token of an issuer to cancel it."
+            )
 
     async def _stopped(self, row: Row) -> None:
         """Stops the code in whichever process it runs; after its grace period the task is canceled
@@ -282,6 +303,7 @@ class Engine:
             run = run or await self._take_over(row)
             if run is None:
                 return
+            self.runner.use_token(run)
             self.runner.cancel(run)
             await within(run.when_resting(), grace + 5)
             if run.writer.error is None:

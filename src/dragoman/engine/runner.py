@@ -265,15 +265,12 @@ class Runner:
             said = self._credentials.seal(task_id, said)
         if token is not None:
             # The maintenance may be the first to resume the task, so it has to find the token.
-            self._tokens[task_id] = token
-            if len(self._tokens) > MOST_TOKENS:
-                del self._tokens[next(iter(self._tokens))]
+            self.keep_token(task_id, token)
         row = await self.store.add_input(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
             if token is not None:
-                self._tokens.pop(task_id, None)
-                run.caller = replace(run.caller, token=token)
+                self.use_token(run)
             try:
                 await self.bring(run, row.inputs)
             except Fenced as lost:  # the input is stored: the new holder of the task finds it
@@ -285,6 +282,18 @@ class Runner:
             if taken is not None:
                 await self.resume(taken)
         return row
+
+    def keep_token(self, task_id: str, token: BearerToken) -> None:
+        """Keeps what the caller of a task showed just now, for the run that needs it."""
+        self._tokens[task_id] = token
+        if len(self._tokens) > MOST_TOKENS:
+            del self._tokens[next(iter(self._tokens))]
+
+    def use_token(self, run: Run) -> None:
+        """Gives a run the token that its caller showed last, if there is a new one."""
+        token = self._tokens.pop(run.task_id, None)
+        if token is not None:
+            run.caller = replace(run.caller, token=token)
 
     async def _asking(self, scope: Scope, task_id: str) -> Ask | None:
         """Returns the kind of question that a task waits for, or None."""

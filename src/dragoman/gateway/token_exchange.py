@@ -20,7 +20,7 @@ from dragoman.client.auth.authorization_server import (
     Denied,
 )
 from dragoman.client.auth.token_endpoint import OAuthClient, TokenGrant, token
-from dragoman.core.errors import Forbidden, PeerMisbehaved, PeerRefused
+from dragoman.core.errors import Forbidden, PeerMisbehaved, PeerRefused, PeerUnreachable
 from dragoman.core.log import Logger
 from dragoman.core.peer import BearerToken
 from dragoman.settings import TokenExchangeSettings
@@ -61,24 +61,11 @@ class TokenExchange:
         self._server = AuthorizationServerMetadata(token_url=settings.token_url)
         self._authority = AuthorizationServer(private=True)  # the operator wrote the address down
         self._kept: OrderedDict[bytes, tuple[BearerToken, float]] = OrderedDict()
-        self._openers: OrderedDict[str, BearerToken] = OrderedDict()
         self._flights: dict[bytes, asyncio.Task[BearerToken]] = {}
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._authority.close()
-
-    def began(self, task_id: str, caller: BearerToken | None) -> None:
-        """Remembers for whom a task of the agent was opened, so that it can be canceled."""
-        if caller is not None:
-            self._openers[task_id] = caller
-            if len(self._openers) > MOST_KEPT:
-                self._openers.popitem(last=False)
-
-    def opener(self, task_id: str) -> ActingFor | None:
-        """Returns for whom a task of the agent was opened; None if that is not known any more."""
-        found = self._openers.get(task_id)
-        return ActingFor(self, lambda: found) if found is not None else None
 
     async def exchanged(self, subject: BearerToken) -> BearerToken:
         """Returns the token with which the agent is called for this caller. Of several calls that
@@ -127,6 +114,9 @@ class TokenExchange:
             raise CallerRefused(
                 f"{self._agent} cannot be called for this caller: {exc.error}"
             ) from exc
+        except PeerUnreachable as exc:
+            exc.sent = False  # the message for the agent was not
+            raise
         except PeerMisbehaved as exc:
             log.warning("A token was not exchanged", agent=self._agent, why=exc)
             raise PeerRefused(f"{self._agent} cannot be called for its callers") from exc

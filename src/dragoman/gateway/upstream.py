@@ -43,7 +43,7 @@ from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, is_plain_text, lost_from
 from dragoman.relay import QuestionAnswer, Upstream
-from dragoman.relay.known_ids import recall
+from dragoman.relay.known_ids import recall, task_key
 from dragoman.relay.remote_task import context_for
 
 from .relayed_files import converts_results, prepare_files
@@ -191,10 +191,6 @@ class RemoteUpstream(Upstream):
             acting=self._acting,
         )
 
-    def _note_opener(self, task_id: str) -> None:
-        if self._asked.exchange is not None:
-            self._asked.exchange.began(task_id, self._turn.caller.token)
-
     @property
     def _acting(self) -> ActingFor | None:
         """The caller, if the agent is called for it and not for us."""
@@ -280,9 +276,7 @@ class RemoteUpstream(Upstream):
         """Remembers what the agent calls our task and our conversation, and notes on our task what
         could not be carried to it."""
         asked = self._asked
-        asked.tasks.put(self._run.task_id, task_id)
-        if asked.exchange is not None:
-            self._note_opener(task_id)
+        asked.tasks.put(task_key(self._run.caller, self._run.task_id), task_id)
         if context_id and context_id != (self._named or self._context_id):
             asked.contexts.put(self._whose, context_id)
         await self._tell_lost(self._lost)
@@ -340,8 +334,11 @@ class RemoteUpstream(Upstream):
         return op
 
     def _references(self, said: Message) -> tuple[str, ...]:
-        """Returns what the agent calls the tasks that our caller's message refers to."""
-        return said.references and tuple(filter(None, map(self._asked.tasks.get, said.references)))
+        """Returns what the agent calls those of our caller's own tasks that its message refers
+        to."""
+        caller, known = self._run.caller, self._asked.tasks
+        names = (known.get(task_key(caller, each)) for each in said.references)
+        return tuple(name for name in names if name)
 
     def _lost_of(self, op: SendMessage, said: Message, peer: UpstreamPeer) -> list[str]:
         """Returns what of our caller's message does not reach the agent."""
@@ -422,7 +419,6 @@ class RemoteUpstream(Upstream):
             for task in page.tasks:
                 if any((said.metadata or {}).get(SENDER_KEY) == key for said in task.history):
                     self._peer = peer
-                    self._note_opener(task.id)
                     return task.id
         return ""
 

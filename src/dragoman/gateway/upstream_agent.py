@@ -79,7 +79,7 @@ class UpstreamAgent(Agent, HasHealth):
         self.served_as = name
         self.pool = pool
         self.exchange = exchange
-        self.acts_for_callers = exchange is not None
+        self.acts_for_callers = self.needs_caller_token = exchange is not None
         self.repeat, self.patience, self.refresh = repeat, patience, refresh
         self.reply_within = reply_within
         self.files, self.result_files, self.inline_size = files, result_files, inline_size
@@ -263,14 +263,13 @@ class UpstreamAgent(Agent, HasHealth):
         turn = Turn(run, RELAY)
         await RelayedTask(access_of(turn), RemoteUpstream(self, turn)).stop_unrecorded()
 
-    async def stop_remote(self, call: StartedCall) -> bool:
-        """Cancels what the agent does for a task of ours, also after a restart."""
+    async def stop_remote(self, call: StartedCall, caller: Context) -> bool:
+        """Cancels what the agent does for a task of ours, also after a restart. Where it acts for
+        our callers, it is the caller's token that cancels, and never our own credentials."""
         if not call.address.startswith(PREFIX):
             return False
         name, label = parsed(call.address)
         known = (each for each in self.fallbacks if each.served_as == name)
         asked = next(known, self)
-        exchange = asked.exchange
-        acting = exchange.opener(call.task_id) if exchange is not None else None
-        await asked.cancel(call.task_id, label, acting)
+        await asked.cancel(call.task_id, label, asked.acting_for(lambda: caller))
         return True

@@ -306,7 +306,7 @@ class Host(Agent, HostRole):
         """Implements the skill: relays between the task and the sub-agent."""
         await Relay(turn, SubAgentUpstream(self, turn)).run()
 
-    async def stop_remote(self, call: StartedCall) -> bool:
+    async def stop_remote(self, call: StartedCall, caller: Context) -> bool:
         """Terminates the work of a sub-agent for a task of ours, even after a restart."""
         if not call.address.startswith(PREFIX):
             return False

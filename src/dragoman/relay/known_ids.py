@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Protocol
 
 from dragoman.agent.run_api import RunApi
+from dragoman.core.peer import Context
 
 
 class KnownIds:
@@ -35,6 +36,12 @@ class KnownIds:
                 del ids[each]
 
 
+def task_key(caller: Context, task_id: str) -> str:
+    """Returns the name of a task of ours among the ids of an agent. The caller is part of it, so
+    that nobody refers to the task of somebody else."""
+    return f"{caller.tenant}\0{caller.principal}\0{task_id}"
+
+
 class Conversing(Protocol):
     """The ids that an agent elsewhere has given."""
 
@@ -54,13 +61,16 @@ async def recall(
     the tasks that its message refers to, as far as that is not known. `name_of` returns the name of
     an agent from the address in a journal."""
     by_name = {each.served_as: each for each in agents}
-    unknown = [ours for ours in references if not any(each.tasks.get(ours) for each in agents)]
+    names = {ours: task_key(run.caller, ours) for ours in references}
+    unknown = [
+        ours for ours, name in names.items() if not any(each.tasks.get(name) for each in agents)
+    ]
     if unknown:
         for ours, calls in (await run.calls_of(unknown)).items():
             for call in calls:
                 asked = by_name.get(name_of(call.address))
                 if asked is not None:
-                    asked.tasks.put(ours, call.task_id)
+                    asked.tasks.put(names[ours], call.task_id)
     begun_earlier = run.context_id != run.task_id  # a new one has the id of its first task
     if begun_earlier and not any(each.contexts.get(whose) for each in agents):
         agents[0].contexts.put(whose, whose[:32])  # nothing is looked up twice

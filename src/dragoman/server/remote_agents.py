@@ -15,6 +15,7 @@ from dragoman.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from dragoman.client.connection_cache import ConnectionCache
+    from dragoman.core.peer import Context
     from dragoman.mcp.servers import McpServers
 
 
@@ -60,9 +61,9 @@ class RemoteAgents:
         self.servers.users.add(self)
         return McpClient(seat, server, self.servers)
 
-    async def stop(self, sent: StartedCall) -> None:
+    async def stop(self, sent: StartedCall, caller: Context) -> None:
         """Cancels a remote task. It is no error if the task is already finished."""
-        if self._agent is None or not await self._agent.stop_remote(sent):
+        if self._agent is None or not await self._agent.stop_remote(sent, caller):
             await self._board.stop(sent)
 
     async def stop_unrecorded(self, run: RunApi) -> None:

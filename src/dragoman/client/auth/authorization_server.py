@@ -135,6 +135,11 @@ class AuthorizationServer:
     ) -> tuple[int, dict[str, Any]]:
         """Posts a form to an endpoint and returns the status and the JSON object of its answer."""
         reply = await self._call("POST", url, {**FORM, **(headers or {})}, form.encode())
+        if reply.status == 429 or reply.status >= 500:
+            # It has decided nothing about the request (RFC 6749 §5.2 knows 400 and 401 only).
+            raise PeerUnreachable(
+                f"The authorization server {_host(url)} cannot answer now: status {reply.status}."
+            )
         try:
             said = msgspec.json.decode(reply.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -12,6 +12,7 @@ from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
 from dragoman.agent.run_api import RunApi
 from dragoman.core.errors import DragomanError
 from dragoman.core.log import Logger
+from dragoman.core.peer import Context
 from dragoman.store.interface import Record
 
 from .event_writer import EventWriter
@@ -55,9 +56,12 @@ class Journal:
         """Whether remote tasks may still be running for this task."""
         return not self.loaded or bool(unfinished(self.entries))
 
-    async def stop_calls(self, outside: Outside, abandoned: RunApi | None = None) -> None:
-        """Cancels the remote tasks that may still be running for this task. `abandoned` is the run
-        if its code has not begun: it may have opened one that it could not record."""
+    async def stop_calls(
+        self, outside: Outside, caller: Context, abandoned: RunApi | None = None
+    ) -> None:
+        """Cancels the remote tasks that may still be running for this task of this caller.
+        `abandoned` is the run if its code has not begun: it may have opened one that it could not
+        record."""
         writer = self._writer
         try:
             if not self.loaded:
@@ -69,7 +73,8 @@ class Journal:
             return
         if abandoned is not None:
             await outside.stop_unrecorded(abandoned)
-        await asyncio.gather(*(stop_call(outside, call) for call in unfinished(self.entries)))
+        calls = unfinished(self.entries)
+        await asyncio.gather(*(stop_call(outside, call, caller) for call in calls))
 
 
 def has_begun(task: asyncio.Task[Any] | None) -> bool:
@@ -79,7 +84,7 @@ def has_begun(task: asyncio.Task[Any] | None) -> bool:
     return isinstance(code, Coroutine) and getcoroutinestate(code) != CORO_CREATED
 
 
-async def stop_call(outside: Outside, call: StartedCall) -> None:
+async def stop_call(outside: Outside, call: StartedCall, caller: Context) -> None:
     """Cancels a remote task, at once or when its agent can be reached again."""
     pause = STOP_SECONDS / 20
     try:
@@ -87,7 +92,7 @@ async def stop_call(outside: Outside, call: StartedCall) -> None:
             while True:
                 try:
                     async with asyncio.timeout(STOP_SECONDS):
-                        await outside.stop(call)
+                        await outside.stop(call, caller)
                     return
                 except (DragomanError, TimeoutError) as exc:
                     if isinstance(exc, DragomanError) and not exc.retry:

@@ -182,7 +182,7 @@ class Run:
     def stop_call(self, call: StartedCall) -> None:
         """Cancels a remote task, at once or when its agent can be reached again."""
         if self.shared.outside is not None:
-            self.before_end(stop_call(self.shared.outside, call))
+            self.before_end(stop_call(self.shared.outside, call, self.caller))
 
     def recorded(self, key: str) -> bytes | None:
         """Returns the journal record of a call of an earlier attempt."""
@@ -397,7 +397,7 @@ class Run:
             return
         abandoned = self if self.cancelled and not has_begun(self.task) else None
         if abandoned is not None or journal.calls_pending:
-            self.before_end(journal.stop_calls(outside, abandoned))
+            self.before_end(journal.stop_calls(outside, self.caller, abandoned))
 
     # Letting go.
 
