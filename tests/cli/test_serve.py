@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import socket
-from contextlib import ExitStack, suppress
+import sqlite3
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import httpx2
@@ -278,6 +279,22 @@ def test_a_store_that_cannot_be_opened_is_explained(home: Path) -> None:
     assert ended.returncode == 2
     assert "taken" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_refused_start_leaves_nothing_beside_a_copied_store(home: Path) -> None:
+    copied = home / "copied"
+    copied.mkdir()
+    with closing(sqlite3.connect(copied / "tasks.db")) as db:
+        db.execute("PRAGMA user_version = 9999")
+    for store in ("sqlite:///copied/tasks.db", "file:copied/folder"):
+        if store.startswith("file"):
+            (copied / "folder").mkdir()
+            (copied / "folder" / "layout").write_text("9999")
+        before = sorted(copied.rglob("*"))
+        ended = dragoman("serve", "agent.py", "--port", "0", "--store", store, cwd=home)
+        assert ended.returncode == 2
+        assert "9999" in ended.stderr
+        assert sorted(copied.rglob("*")) == before
 
 
 # Several agents

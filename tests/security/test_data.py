@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,52 @@ async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     assert run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path).stdout == ""
     assert run("data", "erase", "--store", url, "--yes", cwd=tmp_path).returncode == 2
     assert traces(tmp_path) == []
+
+
+@pytest.mark.slow  # starts processes
+async def test_what_a_reader_keeps_in_the_file_is_said(tmp_path: Path) -> None:
+    """A process that reads keeps what was deleted in the file, as SQLite's snapshots do."""
+    url = f"sqlite:///{tmp_path}/t.db"
+    store = open_store(url)
+    engine = Engine(agent, store)
+    await engine.start()
+    await filled(engine, store)
+    await engine.stop(0)
+    erase = ("data", "erase", "--tenant", "acme", "--store", url, "--yes")
+    with closing(sqlite3.connect(tmp_path / "t.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        kept = run(*erase, "--wait", "1", cwd=tmp_path)
+        assert kept.returncode != 0, kept.stdout
+        assert "Waiting up to 1 s" in kept.stderr
+        assert "3 tasks were deleted, but their content is still in the file" in kept.stderr
+        assert "Traceback" not in kept.stderr
+        assert "Erased" not in kept.stdout
+        assert traces(tmp_path)
+    done = run(*erase, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert traces(tmp_path) == []
+
+
+@pytest.mark.slow  # starts processes
+async def test_a_tenant_is_given_out_and_erased(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    store = open_store(url)
+    engine = Engine(agent, store)
+    await engine.start()
+    await filled(engine, store)
+    await send(engine, Context(principal="alice", tenant="globex"), "of another tenant")
+    await engine.stop(0)
+
+    def given(tenant: str) -> list[str]:
+        told = run("data", "export", "--tenant", tenant, "--store", url, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+        return [json.loads(line)["principal"] for line in told.stdout.splitlines()]
+
+    assert given("acme") == ["alice", "alice", "bob"]
+    erased = run("data", "erase", "--tenant", "acme", "--store", url, "--yes", cwd=tmp_path)
+    assert "Erased 3 tasks" in erased.stdout
+    assert (given("acme"), given("globex")) == ([], ["alice"])
 
 
 @pytest.mark.slow  # starts processes

@@ -38,6 +38,35 @@ def _file(folder: Path, task_id: str = "t1") -> Path:
     return folder / "store" / "tasks" / f"{task_id}.jsonl"
 
 
+# Layouts.
+
+
+async def test_a_folder_of_a_newer_version_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
+    layout = tmp_path / "store" / "layout"
+    assert layout.read_text() == "1\n"
+    layout.write_text("2\n")
+    before = _changed(tmp_path)
+    store = await _make(tmp_path, HandClock())
+    with pytest.raises(ConfigError, match="has layout '2', this version of dragoman knows 1"):
+        await store.open()
+    assert _changed(tmp_path) == before
+
+
+def _changed(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+async def test_a_folder_from_before_layouts_is_taken(tmp_path: Path) -> None:
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
+    (tmp_path / "store" / "layout").unlink()
+    async with _fixture(tmp_path) as fixture:
+        assert (await fixture.store.row(ALICE, "t1")).task_id == "t1"
+    assert (tmp_path / "store" / "layout").exists()
+
+
 # Readable.
 
 
@@ -101,7 +130,7 @@ async def test_any_id_has_a_safe_file(tmp_path: Path, task_id: str) -> None:
         f"{tmp_path}/store",
         f"{tmp_path}/store/tasks",
     }
-    assert len(found) == 3
+    assert len(found) == 4  # with the lock and the layout
 
 
 # One process.

@@ -32,12 +32,11 @@ def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
             f"Processes that share a store need one key: set {VARIABLE} to the same random text "
             "for all of them."
         )
-    folder = folder_of(store)
-    if folder is None:
+    path = key_file(store)
+    if path is None:
         return secrets.token_bytes(32)
-    path = folder / FILE
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             _make(path)
         key = path.read_bytes().strip()
@@ -72,6 +71,12 @@ def _make(path: Path) -> None:
             os.link(draft, path)
     finally:
         draft.unlink()
+
+
+def key_file(store: str) -> Path | None:
+    """Returns where the key of a store lies, if the store lies on this machine."""
+    folder = folder_of(store)
+    return folder / FILE if folder is not None else None
 
 
 def folder_of(store: str) -> Path | None:

@@ -10,14 +10,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dragoman import settings as config
 from dragoman.agent import Agent
+from dragoman.core.errors import ConfigError
 from dragoman.core.log import Logger
 from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
+from dragoman.security.server_secret import key_file
 from dragoman.settings import Settings
 from dragoman.store.writes import resolve
 
@@ -87,8 +90,17 @@ def run(
     else:
         sock = bind(server.host, server.port, limits=settings.limits, reserved=server.grpc_port)
     raise_file_limit(settings.limits.connections)
+    key = key_file(settings.server.store)
+    had_key = key is None or key.exists()
     try:
         run_loop(_serve(named, settings, sock, log, on_start, several, registers, beside))
+    except ConfigError:
+        # A start that was refused leaves no new key: beside a copy of a store, it would be taken
+        # for the key of what is in there.
+        if key is not None and not had_key:
+            with suppress(OSError):
+                key.unlink()
+        raise
     finally:
         sock.close()
         log.close()

@@ -339,6 +339,11 @@ class Store(Protocol):
         """Drops whole tasks, including running ones: log, artifacts, inputs, records, webhooks and
         what was on its way to them. Returns how many there were."""
 
+    async def remove_traces(self, seconds: float) -> bool:
+        """Makes sure that what was erased is not in the files of the store any more, and waits for
+        others that read at most so many seconds. Returns whether that succeeded. A database server
+        reuses the space in its own time, and only what it reuses is gone from its disk."""
+
 
 @runtime_checkable
 class WatchedStore(Store, Protocol):

@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, StoreError
 from dragoman.core.questions import yes_or_no
 from dragoman.files import delete_files
 from dragoman.store.codec import deeply
@@ -28,6 +28,10 @@ PAGE = 500
 EVENTS = 1000
 
 
+class TracesRemain(StoreError):
+    """What was deleted is still in a file."""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Selection:
@@ -39,12 +43,14 @@ class Selection:
     ] = None
     task_id: Annotated[str | None, Parameter(name="--task", help="This task.")] = None
     agent: Annotated[str | None, Parameter(help="All tasks of this agent.")] = None
-    tenant: Annotated[str | None, Parameter(help="Only tasks of this tenant.")] = None
+    tenant: Annotated[str | None, Parameter(help="All tasks of this tenant.")] = None
 
     def filter(self) -> AdminFilter:
         """Returns the filter for the store. Raises `ConfigError` if nothing is selected."""
-        if not {self.principal, self.context_id, self.task_id, self.agent} - {None}:
-            raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
+        if not set(asdict(self).values()) - {None}:
+            raise ConfigError(
+                "Whose data? Give --principal, --tenant, --context, --task or --agent."
+            )
         return AdminFilter(**asdict(self))
 
 
@@ -67,6 +73,9 @@ def erase(
     selection: Selection = Selection(),  # noqa: B008  frozen
     store: StoreUrl = None,
     yes: Annotated[bool, Parameter(help="Do not ask for confirmation.")] = False,
+    wait: Annotated[
+        float, Parameter(help="How many seconds to wait for other processes that read the store.")
+    ] = 20.0,
 ) -> None:
     """Delete tasks with their messages, artifacts, files, log, webhooks and pending deliveries.
 
@@ -81,6 +90,16 @@ def erase(
             return
         erased = await found.erase(ids)
         delete_files(settings_of(store), ids)
+        if not await found.remove_traces(0.0):
+            print(
+                f"Another process reads the store. Waiting up to {wait:g} s for it to finish ...",
+                file=sys.stderr,
+            )
+            if not await found.remove_traces(wait):
+                raise TracesRemain(
+                    f"{erased} tasks were deleted, but their content is still in the file, because "
+                    "another process is reading it. Stop that process and run this command again."
+                )
         print(f"Erased {erased} tasks.")
 
     opened(store, work)

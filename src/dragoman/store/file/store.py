@@ -43,6 +43,7 @@ from .format import (
     only_agent,
     read_task,
 )
+from .layout import check_layout, write_layout
 from .outbox import FileOutbox, content
 from .reader import FileReader
 from .task_files import TaskFiles
@@ -82,8 +83,10 @@ class FileStore(MemoryStore):
         self._reader.start()
 
     def _recover(self) -> None:
+        check_layout(self._folder)
         make_folder(self._folder)
         self._lock.take()
+        write_layout(self._folder)
         damaged = Quarantine(self._folder / "damaged")
         found = self._files.recover(damaged)
         self._clear()

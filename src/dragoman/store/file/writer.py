@@ -92,7 +92,7 @@ class FileWriter:
             raise StoreUnavailable
         try:
             data = b"".join(line_out(line) for line in edit(file.path))
-            _put(file.path, data)
+            replace_file(file.path, data)
             _sync(self._folder)
         except (OSError, DragomanError):
             file.broken = True
@@ -116,7 +116,7 @@ class FileWriter:
         if not data:
             path.unlink(missing_ok=True)
             return
-        _put(path, data)
+        replace_file(path, data)
         _sync(path.parent)
 
     def delete(self, file: FileState) -> None:
@@ -194,7 +194,7 @@ def clean_folder(folder: Path) -> None:
         spare.unlink()
 
 
-def _put(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Replaces the content of a file. A crash leaves the old content or the new one."""
     spare = path.with_suffix(_NEW)
     handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE)

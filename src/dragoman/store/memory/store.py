@@ -399,3 +399,6 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
+
+    async def remove_traces(self, seconds: float) -> bool:
+        return True

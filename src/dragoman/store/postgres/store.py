@@ -314,3 +314,6 @@ class PostgresStore(OutboxCalls):
 
     async def erase(self, task_ids: list[str]) -> int:
         return await self._work(lambda db: retention.erase(db, task_ids))
+
+    async def remove_traces(self, seconds: float) -> bool:
+        return True

@@ -95,8 +95,10 @@ def without_trace(db: sqlite3.Connection) -> Iterator[None]:
         db.execute("PRAGMA secure_delete = FAST")
 
 
-def wipe_log(path: Path) -> None:
-    """Empties the write-ahead log, which still holds what was deleted. If another process reads it
-    now, the log is emptied later."""
-    with closing(sqlite3.connect(path, timeout=1.0)) as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+def wipe_log(path: Path, seconds: float = 1.0) -> bool:
+    """Empties the write-ahead log, which still holds what was deleted, as the database itself does
+    until then. Waits at most so many seconds for others that read. Returns whether it is empty; if
+    not, it is emptied later."""
+    with closing(sqlite3.connect(path, timeout=seconds)) as db:
+        (blocked, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not blocked

@@ -291,6 +291,9 @@ class SqliteStore(OutboxCalls):
         await asyncio.to_thread(wipe_log, self._path)
         return gone
 
+    async def remove_traces(self, seconds: float) -> bool:
+        return await asyncio.to_thread(wipe_log, self._path, seconds)
+
 
 def _connection(path: Path) -> sqlite3.Connection:
     # Only one thread uses the connection, but it is not the thread that creates it.
