@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from dragoman import Agent, Turn
@@ -20,5 +21,11 @@ async def talk(turn: Turn) -> AsyncIterator[str]:
     elif words[:1] == ["trip"]:
         city = await turn.ask("Which city?")
         yield f"A trip to {city}"
+    elif words[:1] == ["half"]:
+        yield "one "
+        await asyncio.sleep(5)  # its work
+        yield "two "
+    elif words[:1] == ["fail"]:
+        raise turn.fail("No paper left")
     else:
         yield turn.text.upper()

@@ -15,12 +15,18 @@ import pytest
 
 from frameworks import matrix
 from frameworks.matrix import FRAMEWORKS, FULL, OURS, PAGE, THEIRS, TRIED, Framework, Verdicts
-from interop.peers import HEAVY, LIGHT, PeerUnavailable
+from interop.matrix import heard
+from interop.peers import AGENT_FRAMEWORK, HEAVY, LIGHT, PeerUnavailable
 from interop.serving import served
 
 # The first test of a framework builds its environment and runs a whole script.
 pytestmark = pytest.mark.slow
 Ask = Callable[[Framework], Verdicts]
+BACKGROUND = (
+    *("failed_send", "failed_stream", "polled", "polled_by_url"),
+    *("resumed", "resumed_by_url", "grpc_alone", "resumed_over_grpc"),
+)
+"""What the script about agent-framework tries."""
 
 
 def once(ask: Ask) -> Ask:
@@ -110,3 +116,16 @@ def test_adk_takes_a_card_with_grpc_unless_it_is_listed(tmp_path: Path, *, liste
         assert verdict.ok != listed, verdict.detail
     said = (tmp_path / "server.log").read_text()
     assert ("grpc_listed = false" in said) == listed, said
+
+
+@pytest.mark.skipif(not FULL, reason="needs agent-framework (make test-full)")
+def test_agent_framework_with_failures_and_work_in_the_background(tmp_path: Path) -> None:
+    """What the page says of its gaps, and what works in spite of them."""
+    script = matrix.HERE / "agent_framework_background.py"
+    with served(tmp_path, matrix.HERE / "agent.py") as url:
+        try:
+            done = AGENT_FRAMEWORK.run(script, str(matrix.VERDICTS), url, timeout=600)
+        except PeerUnavailable as exc:
+            pytest.skip(str(exc))
+    verdicts = heard(done, BACKGROUND)
+    assert not {name: each.detail for name, each in verdicts.items() if not each.ok}
