@@ -169,8 +169,8 @@ def test_a_repeated_part_begins_anew_and_what_waits_too_long_is_forgotten() -> N
 
 
 def test_what_waits_is_bounded() -> None:
-    joiner = Joiner(most_text=100)
-    long = "[A2A:ack task=t part=1/3]\n" + "x" * 101
+    joiner = Joiner(most_text=300)
+    long = "[A2A:ack task=t part=1/3]\n" + "x" * 301
     (found,) = hear(joiner, "r", "kiln", long, 0)
     assert isinstance(found, LiteMessage)
     assert found.damaged  # it is not obeyed: the rest is missing
@@ -178,7 +178,8 @@ def test_what_waits_is_bounded() -> None:
         assert hear(joiner, "r", f"kiln-{number}", "[A2A:ack task=t lines=1]", 0) == []
     assert hear(joiner, "r", "kiln-0", "y", 0) == ["y"]  # the oldest, of senders with one each
     last = f"kiln-{splitting.MOST_OPEN}"
-    assert hear(joiner, "r", last, "y" * 101, 0) == [LiteMessage("ack", {"task": "t"})]
+    (found,) = hear(joiner, "r", last, "y" * 301, 0)
+    assert found == LiteMessage("ack", {"task": "t"}, damaged=True)
     with pytest.raises(TooLarge):
         split(told("x" * 100_000), TextLimit(100))
     with pytest.raises(TooLarge):
@@ -213,10 +214,30 @@ def test_a_sender_that_leaves_much_unfinished_does_not_crowd_out_others() -> Non
 
 
 def test_the_memory_of_one_sender_is_bounded() -> None:
-    joiner = Joiner(most_text=1_000)
+    joiner = Joiner(most_text=10_000)
     for number in range(8):
-        hear(joiner, "r", "mallory", f"[A2A:ack task=m{number} part=1/9]\n{'x' * 600}", 0)
-    assert sum(each.size for each in joiner._open.values()) <= 1_000
+        hear(joiner, "r", "mallory", f"[A2A:ack task=m{number} part=1/9]\n{'x' * 6_000}", 0)
+    assert kept(joiner) <= 10_000
+    for number in range(1, 999):  # parts of which only the markers are long
+        hear(joiner, "r", "ann", f"[A2A:ack task=t part={number}/999 x={'x' * 3_000}]\n", 0)
+    assert kept(joiner) <= 20_000
+    lines = Joiner(most_text=10_000, lines=True)
+    hear(lines, "r", "mallory", "[A2A:result task=t state=completed]", 0)
+    for _ in range(20_000):
+        hear(lines, "r", "mallory", " ", 0)
+    (found,) = lines.take_quiet(10_000)
+    assert isinstance(found.said, LiteMessage)
+    assert found.said.damaged
+    assert len(found.said.body) < 1_000
+
+
+def kept(joiner: Joiner) -> int:
+    """The characters of everything that waits, markers included."""
+    return sum(
+        sum(len(f"{piece.params}{piece.body}") for piece in each.pieces.values())
+        for each in joiner._open.values()
+        if isinstance(each, splitting._Parts)
+    )
 
 
 def test_lines_behind_a_marker_of_a_foreign_agent_are_its_body() -> None:

@@ -19,6 +19,7 @@ from dragoman.core.card import Card, CardSkill
 from dragoman.core.model import Json
 from dragoman.core.nesting import too_deep
 
+from .blocks import split_blocks
 from .card_schema import MODES, SCHEMA
 
 PROTOCOL = "a2a-lite/1.0"
@@ -36,7 +37,8 @@ MEDIA_TYPES: dict[str, str] = {
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _size = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([kmg]?)(?:i?b)?\s*", re.I | re.A)
 _protocol = re.compile(r"a2a-lite/(\d{1,9})\.\d{1,9}", re.A)
-_block = re.compile(r"^```[a-z]*[ \t]*\n(.*?)\n```[ \t]*$", re.M | re.S)
+_opening = re.compile(r"^```[a-z]*[ \t]*\n", re.M)
+_closing = re.compile(r"\n```[ \t]*$", re.M)
 _unsafe_id = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -212,7 +214,7 @@ def body_in(body: str, sender: str) -> CardReading:
         except (msgspec.MsgspecError, RecursionError):
             continue
         return CardReading(card, problem=problem)
-    prose = _block.sub("", body).strip()[:MOST_BYTES]
+    prose = "".join(split_blocks(body, _opening, _closing)[::2]).strip()[:MOST_BYTES]
     agent = CardAgent(safe_id(sender), sender, "other")
     return CardReading(LiteCard(PROTOCOL, agent, description=prose), prose=True)
 
@@ -264,7 +266,7 @@ def _modes_of(media_type: str) -> tuple[str, ...]:
 
 def _objects_in(body: str) -> Iterator[str]:
     """Yields the texts that may be the JSON of a card: the blocks, or what stands in braces."""
-    blocks = [found[1] for found in _block.finditer(body)]
+    blocks = split_blocks(body, _opening, _closing)[1::2]
     bare = body[body.find("{") : body.rfind("}") + 1]
     for text in (*blocks, bare):
         encoded = text.encode("utf-8", "replace")

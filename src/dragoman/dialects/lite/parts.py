@@ -15,9 +15,11 @@ from msgspec import Struct
 from dragoman.core.model import AnyPart, Blob, Data, Json, Link, Text
 from dragoman.core.nesting import too_deep
 
+from .blocks import split_blocks
 from .wire import file_name
 
-_block = re.compile(r"(?:^|(?<=\n))```json data\n(.*?)\n```(?:\n|\Z)", re.S)
+_opening = re.compile(r"(?:^|(?<=\n))```json data\n")
+_closing = re.compile(r"\n```(?:\n|\Z)")
 _like_block = re.compile(r"(?:^|(?<=\n))```json(?= +data)")
 _escaped_block = re.compile(r"(?:^|(?<=\n))```json (?= +data)")
 
@@ -32,29 +34,30 @@ class PostFile(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 def parts_out(parts: Iterable[AnyPart], *, glue: str = "\n") -> tuple[str, tuple[Blob, ...]]:
     """Returns the body and the files of some parts. `glue` stands between adjacent texts."""
-    body, files = "", []
+    said, files = list[str](), list[Blob]()
     before: type[AnyPart] | None = None
     for part in parts:
         match part:
             case Text(text=text):
-                said = escape_blocks(text)
+                body = escape_blocks(text)
             case Data(value=value):
-                said = f"```json data\n{_json(value)}\n```"
+                body = f"```json data\n{_json(value)}\n```"
             case Link(url=url, filename=filename):
-                said = f"{filename}: {url}" if filename else url
+                body = f"{filename}: {url}" if filename else url
             case Blob():
                 files.append(part)
                 continue
-        seam = glue if isinstance(part, Text) and before is Text else "\n"
-        body = f"{body}{seam}{said}" if before is not None else said
+        if before is not None:
+            said.append(glue if isinstance(part, Text) and before is Text else "\n")
+        said.append(body)
         before = type(part)
-    return body, tuple(files)
+    return "".join(said), tuple(files)
 
 
 def parts_in(body: str, files: Iterable[PostFile] = ()) -> tuple[AnyPart, ...]:
     """Returns the parts of a message. Text without content is left out."""
     parts: list[AnyPart] = []
-    texts = _block.split(body)
+    texts = split_blocks(body, _opening, _closing)
     for number, text in enumerate(texts):
         value = _value(text) if number % 2 else msgspec.UNSET
         if value is not msgspec.UNSET:

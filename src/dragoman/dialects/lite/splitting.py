@@ -48,6 +48,9 @@ MOST_OPEN = 256
 """The number of messages of which pieces are awaited at once."""
 MAX_OPEN_PER_SENDER = 8
 """The number of those that one sender may have."""
+PIECE_OVERHEAD = 100
+"""The characters that a piece takes of its sender's share, beside its own: empty ones cost memory
+too."""
 BODY_QUIET_MILLISECONDS = 3_000
 """How long a sender is quiet behind a marker without `lines=` before its body is complete."""
 _SEAMS = {"line": "\n", "space": " "}
@@ -143,9 +146,9 @@ class Joiner:
 
     def __init__(self, *, most_text: int = 1024 * 1024, lines: bool = False) -> None:
         """`most_text` are the characters of one message, and of all unfinished messages of one
-        sender. Beyond them, a message is damaged, and lines are left out. With `lines`,
-        every line is a message of its own, so a body comes in the lines behind its marker, also
-        from agents that do not count them."""
+        sender. Beyond them, a message is damaged. With `lines`, every line is a message of its
+        own, so a body comes in the lines behind its marker, also from agents that do not count
+        them."""
         self._most_text, self._by_line = most_text, lines
         self._open: dict[tuple[str, ...], _Parts | _Lines] = {}
         """The unfinished messages, by their senders and rooms; the oldest comes first."""
@@ -192,7 +195,7 @@ class Joiner:
             waits = _Lines(message, now, first, self._number, None, told=bool(acts))
             self._keep((sender, room), waits)
             return [*heard, Joined(message, first, self._number)] if acts else heard
-        joined = self._join(room, sender, message, now, first)
+        joined = self._join(room, sender, message, len(text) + PIECE_OVERHEAD, now, first)
         return [*heard, joined] if joined is not None else heard
 
     def take_quiet(self, now: int) -> list[Joined]:
@@ -230,7 +233,7 @@ class Joiner:
         return [Joined(waiting.message(), waiting.first, waiting.number)]
 
     def _join(
-        self, room: str, sender: str, message: LiteMessage, now: int, first: object
+        self, room: str, sender: str, message: LiteMessage, size: int, now: int, first: object
     ) -> Joined | None:
         number, total = _part_in(message.params.get(PART, ""))
         if not 1 <= number <= total:
@@ -244,9 +247,9 @@ class Joiner:
         parts.pieces[number] = message
         if number == 1:
             parts.first = first
-        parts.size += len(message.body)
+        parts.size += size
         share = self._shares[sender]
-        share.size += len(message.body)
+        share.size += size
         too_long = share.size > self._most_text
         whole = len(parts.pieces) == total
         if too_long or whole:
@@ -315,21 +318,25 @@ class _Lines(Struct):
     """Whether the message needs no body and was returned before its lines, which are left out."""
     lines: list[str] = []
     size: int = 0
+    cut: bool = False
+    """Whether lines were left out, because there were too many."""
     due: int = 0
 
     def __post_init__(self) -> None:
         self.due = self.since + BODY_QUIET_MILLISECONDS
 
     def add(self, line: str, most: int, now: int) -> int:
-        """Adds a line, unless it has more than so many characters. Returns how many it has."""
+        """Adds a line, unless it takes more than so many characters. Returns how many it takes."""
         if self.missing is not None:
             self.missing -= 1
         self.due = now + BODY_QUIET_MILLISECONDS
-        if len(line) > most:
+        size = len(line) + PIECE_OVERHEAD
+        if size > most:
+            self.cut = True
             return 0
         self.lines.append(line)
-        self.size += len(line)
-        return len(line)
+        self.size += size
+        return size
 
     def message(self) -> LiteMessage:
         """Returns the message with the lines that have come."""
@@ -341,7 +348,7 @@ class _Lines(Struct):
             params=params,
             body=unescape(body),
             attachments=names,
-            damaged=bool(self.missing),
+            damaged=bool(self.missing) or self.cut,
         )
 
 

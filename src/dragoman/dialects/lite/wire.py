@@ -69,7 +69,9 @@ _LIKENESS = _GAP + _GAP.join(("[Aa]", "2", "[Aa]", ":")) + f"|{_GAP}附{_GAP}件
 _like_marker = re.compile(rf"\[(?= *(?:{_LIKENESS}))")
 _escaped_marker = re.compile(rf"\[ (?= *(?:{_LIKENESS}))")
 
-_attachment = re.compile(r"\[附件[:：]\s*(.*?)\s*\]")
+# The spaces around the name are not part of the pattern: with them, a line of many spaces would
+# take the cube of its length.
+_attachment = re.compile(r"\[附件[:：](.*)\]")
 _fence = re.compile(r" {0,3}(`{3,}|~{3,})")
 # Quotes and backslashes break the JSON of the reference parser; its shell expands `*` and `?`.
 _unsafe_value = re.compile(rf"[\s{_HIDDEN}\[\]\"'`\\*?]+")

@@ -183,6 +183,8 @@ class Hub:
             raise PeerRefused(f"{call.name} is not in the room {call.room}")
         if call.key and (call.name, call.key) in self._keys:
             return self._keys[call.name, call.key]
+        if len(call.text.encode("utf-8", "surrogatepass")) > TEXT:
+            raise TooLarge(f"A message here has at most {TEXT} bytes")
         if call.file is not None:
             if len(call.body) > FILE_SIZE:
                 raise TooLarge(f"A file here has at most {FILE_SIZE} bytes")

@@ -162,7 +162,8 @@ class StdioChannel:
     def _message(self, line: bytes) -> ChatMessage | None:
         try:
             found = _lines.decode(line)
-        except msgspec.MsgspecError as exc:
+            self.limits.check_text(found.text)
+        except (msgspec.MsgspecError, TooLarge) as exc:
             if line.strip():
                 log.warning("A line of standard input is left out", why=exc)
             return None
