@@ -207,7 +207,7 @@ INNER: dict[type, set[str]] = {
     # of the gateway says to those who serve it
     Agent: {"choose", "unknown", "stop_remote", "card_changed", "invoke_elsewhere"}
     | {"recorded_skill", "skill_asked", "acts_for_callers", "is_backend", "keeps_tasks"}
-    | {"linked", "elsewhere"},
+    | {"linked", "elsewhere", "needs_caller_token"},
     Turn: {"next_artifact"},  # the engine names a result with it
     Answer: {"of"},  # how the turn makes one
 }

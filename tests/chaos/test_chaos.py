@@ -49,8 +49,9 @@ async def under_chaos(
         storm = Storm(everything, memory, SEED, faults)
         raging = asyncio.create_task(asyncio.wait_for(storm.rage(tasks), LIMIT))
         try:
-            await asyncio.wait([loading, raging], return_when=asyncio.FIRST_COMPLETED)
-            raging.result()
+            done, _ = await asyncio.wait([loading, raging], return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
             load.enough.set()
             await settled(loading, lambda: unsettled_postgres(url) + unsettled_hooks(url), SETTLE)
         finally:

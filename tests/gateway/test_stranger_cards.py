@@ -242,7 +242,7 @@ async def test_the_card_of_an_agent_behind_grpc_may_be_elsewhere(tmp_path: Path)
         ):
             card = await shown_card(client, "told")
             assert card["name"] == "Desk on a2a-sdk 1.3.0"
-            assert [skill["id"] for skill in card["skills"]] == ["desk"]
+            assert "greet" in [skill["id"] for skill in card["skills"]]
             assert door.upstream("told").dialect == "a2a-1.0-grpc"
             assert (await shown_card(client, "untold"))["name"] == "untold"
             _, body = CALLS["1.0"]

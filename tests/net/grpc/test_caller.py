@@ -209,11 +209,8 @@ def test_every_error_is_heard_as_the_same(version: str, cls: type[e.DragomanErro
     expected = CARRIED[version](Fault(None, cls("It broke", task_id="t")))
     assert isinstance(expected, Fault)
     wanted = type(expected.error)
-    if version == "0.3":  # one code for two, and only their own words would tell which
-        wanted = {e.TooSlow: e.AgentTimedOut, e.TooLarge: e.TooMany}.get(wanted, wanted)
     assert (type(fault.error), fault.error.message) == (wanted, expected.error.message)
-    if version == "1.0":
-        assert fault.error.public == {"task_id": "t"}
+    assert fault.error.public == {"task_id": "t"}
 
 
 def test_what_grpc_itself_says() -> None:

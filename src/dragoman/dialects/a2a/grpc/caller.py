@@ -149,12 +149,13 @@ _read_info = reader("google.rpc.ErrorInfo")
 
 def error_in(code: int, text: str, details: bytes = b"") -> e.DragomanError:
     """Returns the error with which an rpc failed: 1.0 has it in the details, 0.3 at the beginning
-    of the text."""
-    if (info := _info_in(details)) is not None and info.reason in _REASONS:
-        data = [{"@type": errors.INFO, "metadata": dict(info.metadata)}]
-        return errors.error_in(_REASONS[info.reason], text, data)
+    of the text, and some servers of 0.3 have both."""
+    info = _info_in(details)
+    data = [{"@type": errors.INFO, "metadata": dict(info.metadata)}] if info else None
     if (named := _NAMED(text)) and named[1] in _NAMES:
-        return errors.error_in(_NAMES[named[1]], named[2], None)
+        return errors.error_in(_NAMES[named[1]], named[2], data)
+    if info and info.reason in _REASONS:
+        return errors.error_in(_REASONS[info.reason], text, data)
     cls = _MEANINGS.get(code)
     if cls is None:
         return e.PeerRefused(text or f"The rpc failed with status {code}", code=code)
