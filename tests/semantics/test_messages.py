@@ -196,8 +196,8 @@ async def test_webhooks_answer_to_the_names_of_the_draft_too(
         for method in (ours, theirs):
             request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": named}
             answers.append((await server.client.post("/", json=request)).json())
-    assert "result" in answers[0]
-    assert answers[0] == answers[1]
+    # A name of the draft is answered in the shape of the draft beside that of 1.0.
+    assert answers[0]["result"].items() <= answers[1]["result"].items()
 
 
 @pytest.mark.parametrize("name", ["REST 0.3", "gRPC 0.3"])
