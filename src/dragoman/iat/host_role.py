@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Introduction
 
-from .sub_agent import Dial
+from .sub_agent import Dial, SubAgent
 
 
 class HostRole(ABC):
@@ -22,6 +22,8 @@ class HostRole(ABC):
     """The engine that runs the host's tasks; set by the server."""
     sessions: Callable[[str], Awaitable[Collection[object]]]
     """Returns the sessions of a registered agent of this name; set by the server."""
+    agents: Mapping[str, SubAgent]
+    """The sub-agents that are connected, by their names."""
     stopping = False
     """Whether the host is stopping, so that sub-agents are disconnected by us; set by the
     server."""

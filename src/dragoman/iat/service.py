@@ -182,7 +182,19 @@ class IatService(Service):
         found = callee(self.me, now=now_ms, new_id=new_id)  # type: ignore[call-arg]
         assert isinstance(found, IatCallee)  # noqa: S101  only these need our role
         found.is_open = self.executes.__contains__
+        found.is_another = self._is_another
         return found
+
+    def _socket_callee(self) -> IatSocketCallee:
+        callee = IatSocketCallee(self.me, now=now_ms, new_id=new_id)
+        callee.is_another = self._is_another
+        return callee
+
+    def _is_another(self, name: str) -> bool:
+        """Returns whether a message to this name is for another agent, which this server knows."""
+        if isinstance(self.agent, HostRole) and name in self.agent.agents:
+            return True
+        return self.server.has_agent(name)
 
     def socket_driver(self) -> SocketDriver:
         """Returns the driver of the conversations over WebSockets, whichever side opened them."""
@@ -196,7 +208,7 @@ class IatService(Service):
         )
         return SocketDriver(
             self.server,
-            partial(IatSocketCallee, self.me, now=now_ms, new_id=new_id),
+            self._socket_callee,
             admission=self,
             role=self,
             duplex=self.duplex,
@@ -207,8 +219,8 @@ class IatService(Service):
         """Returns both sessions of a new WebSocket."""
         from dragoman.dialects.iat import IatCaller, IatDuplex
 
-        callee = IatSocketCallee(self.me, now=now_ms, new_id=new_id)
-        return IatDuplex(caller or IatCaller(me=self.me, now=now_ms, new_id=new_id), callee)
+        caller = caller or IatCaller(me=self.me, now=now_ms, new_id=new_id)
+        return IatDuplex(caller, self._socket_callee())
 
     # Admission
 

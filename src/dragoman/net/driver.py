@@ -15,16 +15,19 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from msgspec.structs import replace
 
 from dragoman.core.errors import (
     AgentCrashed,
     BadParams,
+    ContentTypeUnsupported,
     DragomanError,
+    Malformed,
     TooMany,
     Unauthenticated,
+    Unparseable,
     Unsupported,
     VersionUnsupported,
 )
@@ -195,7 +198,13 @@ class Exchange:
         signal = self.decode(frame)
         admission = self._driver.admission
         if admission is not None:
-            self.caller = await admission.admit(self.session, frame, certificate)
+            try:
+                self.caller = await admission.admit(self.session, frame, certificate)
+            except Unauthenticated:
+                if is_unreadable(signal):
+                    # Its credentials may stand in the part that nobody could read.
+                    raise signal.error from None
+                raise
             self.ctx = self.caller.ctx
         return self.authorize(signal)
 
@@ -321,6 +330,13 @@ class Exchange:
         server = self._driver.server
         server.metrics.streams_stalled += 1
         server.log.warning("stream_stalled", dialect=self.session.dialect)
+
+
+def is_unreadable(signal: Signal) -> TypeGuard[Fault]:
+    """Returns whether a frame is no message at all."""
+    # Their subclasses are about what a message says.
+    kinds = Malformed, Unparseable, ContentTypeUnsupported
+    return isinstance(signal, Fault) and signal.id is None and type(signal.error) in kinds
 
 
 def speaking(caller: Context, dialect: str) -> Context:

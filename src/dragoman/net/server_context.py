@@ -107,6 +107,8 @@ class ServerContext:
         dialect."""
         self.public_card: Callable[[Context, str], Card | None] = _no_card
         """Returns the public card for a caller at this address, or None if it may not read it."""
+        self.has_agent: Callable[[str], bool] = _no_agent
+        """Returns whether the server has an agent of this name."""
         self.recognized = RecentAddresses()
         """The addresses whose messages have the limits of known callers, in dialects that
         authenticate a caller by the message itself."""
@@ -129,6 +131,10 @@ Contexts = Container[ServerContext]
 
 def _no_card(caller: Context, address: str) -> None:
     return None
+
+
+def _no_agent(name: str) -> bool:
+    return False
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

@@ -198,4 +198,6 @@ class AgentRouter(Router):
         # The only agent of a server is made first, and is at the root; its guests are not.
         below = self.several or bool(self.mounts)
         mount_point = MountPoint(self.base, f"{AGENTS}/{name}" if below else "")
-        return AgentMount(name, agent, peer, mount_point, self._shared, naming)
+        mount = AgentMount(name, agent, peer, mount_point, self._shared, naming)
+        mount.server.has_agent = self.mounts.__contains__
+        return mount

@@ -72,7 +72,8 @@ async def test_a_get_shows_who_asks_as_everything_else_does() -> None:
 async def test_a_get_that_asks_nothing_is_told_so(query: str) -> None:
     async with open_server() as server:
         reply = await server.client.get(f"/a2a/stream{query}", headers=TOKEN)
-        said = reply.json()
+        assert reply.headers["content-type"] == "text/event-stream"
+        said = json.loads(reply.text.removeprefix("data: "))
         assert said["text"] == said["error"]
         assert said["code"] == "bad_params"
         assert await server.app.mounts[""].peer.counts() == {"runnable": 0}

@@ -85,6 +85,8 @@ class IatCallee(Session):
         self.read: Callable[[bytes], Envelope] = envelope_in
         self.is_open: Callable[[str], bool] = _no_call
         """Returns whether an envelope of this id is a call of ours that has not ended."""
+        self.is_another: Callable[[str], bool] = _nobody
+        """Returns whether another agent of this server has this name."""
         self.known: tuple[Tool, ...] = ()
         """The tools that the caller described in its introduction; a call may allow them."""
         self.granted: tuple[Tool, ...] = ()
@@ -154,6 +156,9 @@ class IatCallee(Session):
                 return (self._refuse(id, errors.TtlExceeded()),)
             if envelope.kind is Kind.REQUEST and not envelope.id:
                 return (self._refuse("", Malformed("A request needs a msg_id")),)
+            if envelope.to and envelope.to != self._me and self.is_another(envelope.to):
+                what = f"This is {self._me}, and the message is for {envelope.to[:80]}"
+                return (self._refuse(id, BadParams(what, field="header.to")),)
         try:
             return self._interpret(id, envelope, stream)
         except DragomanError as error:
@@ -317,6 +322,10 @@ class IatSocketCallee(IatCallee):
 
 
 def _no_call(id: str) -> bool:
+    return False
+
+
+def _nobody(name: str) -> bool:
     return False
 
 

@@ -30,6 +30,7 @@ from .events import Payload, lines_out, parts_out, result_out, summary_out
 from .wire import Envelope, Kind, encode
 
 _MOST_FIELDS = 16
+EVENT_STREAM = {"content-type": "text/event-stream"}
 NO_RESULT: Payload = {"text": ""}
 
 
@@ -117,7 +118,16 @@ class PlainStream(PlainCallee):
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """Returns chunks of text, including failures and questions, so that the caller does not
-        wait for nothing."""
+        wait for nothing. A refusal with the status of a success is a stream too, of one event."""
+        frames = self._frames(signal)
+        if not isinstance(signal, Fault):
+            return frames
+        return [
+            msgspec.structs.replace(frame, headers=EVENT_STREAM) if frame.status == 200 else frame
+            for frame in frames
+        ]
+
+    def _frames(self, signal: Signal) -> Iterable[Frame]:
         if not self._plain:
             return super().send(signal)
         match signal:

@@ -87,6 +87,7 @@ def host_service(
     )
     server.mount_point = MountPoint(app.base, "")
     server.trusts = shared.trusts
+    server.has_agent = app.mounts.__contains__
     server.recognizes = access.recognizes
     server.refusal_headers = access.authenticator.refusal_headers
     return HostService(shared, server, access, sessions)
