@@ -80,8 +80,8 @@ async def test_an_answer_keeps_all_its_parts_on_the_way_to_a_stranger(tmp_path: 
 
             await until(ended)
     (answer,) = agent.answers.values()
-    assert answer["value"] == "Before\nafter"
-    assert answer["parts"] == OURS
+    told = 'Before\n{"size":3}\nplan.pdf (application/pdf, 4 bytes)\nafter'
+    assert (answer["value"], answer["parts"]) == (told, OURS)
 
 
 def gives() -> Agent:

@@ -15,9 +15,9 @@ import httpx2
 import pytest
 from websockets.asyncio.client import connect as open_socket
 
-from dragoman import State
+from dragoman import State, connect
 from dragoman.core.events import ArtifactChunk, Note, Noted
-from dragoman.core.model import Task
+from dragoman.core.model import Blob, Task
 from dragoman.iat import Host
 from dragoman.testing.served import served
 from gateway.test_sub_agents import appears
@@ -372,3 +372,17 @@ async def test_what_a_joining_agent_sends_is_as_the_text_has_it(tmp_path: Path) 
     (asked,) = foreign.asked
     check(asked.said, sender="worker")
     assert asked.action == "register"
+
+
+# What a sub-agent that reads the query alone is told.
+
+
+async def test_the_query_names_files_and_shows_data() -> None:
+    picture = Blob(b"\x89PNG", filename="a.png", media_type="image/png")
+    with running(Stranger(lambda stranger, asked: one(done(asked, "seen")))) as agent:
+        async with connect(f"iat+{agent.url}/", timeout=LIMIT) as caller:
+            await caller.send("only words")
+            await caller.send({"page": 3}, "What is this?", picture)
+    plain, rich = (each.payload for each in agent.executes())
+    assert plain["query"] == "only words"
+    assert rich["query"] == '{"page":3}\nWhat is this?\na.png (image/png, 4 bytes)'

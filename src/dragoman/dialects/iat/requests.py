@@ -25,7 +25,7 @@ from dragoman.core.session import Id, Introduction
 
 from ..jsonrpc import check
 from .decode import parts_in
-from .events import FULL, THEIRS, Payload, question_id, question_in
+from .events import FULL, THEIRS, Payload, lines_out, question_id, question_in
 from .wire import Envelope, Kind
 
 ALIASES = {"execute_task": "execute", "task_result": "done", "helo": "HELO", "hello": "HELO"}
@@ -380,7 +380,8 @@ def operation_out(op: AnyOperation) -> tuple[str, Payload] | None:
 def _execute_out(op: SendMessage) -> Payload:
     root = (op.metadata or {}).get("workspace_root")
     return {
-        "query": op.message.text,
+        # The text alone is what agents read that know the requirement and nothing else.
+        "query": lines_out(op.message.parts),
         "message": msgspec.to_builtins(op.message),
         **_drop_none(
             wait=None if op.wait else False,
@@ -409,7 +410,6 @@ def resolve_out(op: Resolve) -> tuple[str, Payload]:
     alone = Text(value) if isinstance(value, str) else Data(value)
     if not op.parts or op.parts == (alone,):
         return parent, said
-    text = "\n".join(part.text for part in op.parts if isinstance(part, Text))
-    if text and "value" in said:
-        said["value"] = text
+    if "value" in said and any(isinstance(part, Text) for part in op.parts):
+        said["value"] = lines_out(op.parts)
     return parent, said | {"parts": msgspec.to_builtins(op.parts)}
