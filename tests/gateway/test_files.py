@@ -278,7 +278,7 @@ async def test_a_dialect_without_addresses_gets_contents_both_ways(
     async with through(tmp_path) as (agent, url):
         assert agent.door is not None
         link = await agent.door.offer(PHOTO, task_id="t")
-        agent.gives = [link]
+        agent.gives = [await agent.door.offer(PHOTO, task_id="another")]
         done = await sent(url, link)
         assert agent.got == [PHOTO]
         assert made(done) == [PHOTO]

@@ -17,7 +17,7 @@ from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, DragomanError, PeerMisbehaved
 from dragoman.core.json_schema import schemas_of
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, Task
-from dragoman.core.peer import ANYONE, Batch, Begun, Context
+from dragoman.core.peer import ANYONE, Batch, BearerToken, Begun, Context
 from dragoman.core.questions import answer_value
 from dragoman.files.download import Progress
 
@@ -301,10 +301,15 @@ class RemoteAgent:
         return await self._files.fetch(part, max_size=max_size, progress=progress)
 
     def download(
-        self, url: str, *, max_size: int | None = None, progress: Progress | None = None
+        self,
+        url: str,
+        *,
+        max_size: int | None = None,
+        progress: Progress | None = None,
+        bearer: BearerToken | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Yields a linked file as it comes, through the guarded HTTP client, up to a size."""
-        return self._files.chunks(url, max_size, progress)
+        return self._files.chunks(url, max_size, progress, bearer)
 
     async def save(
         self,

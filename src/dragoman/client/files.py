@@ -16,10 +16,11 @@ from urllib.parse import unquote, urlsplit
 from dragoman.agent.parts import json_of, parts_of
 from dragoman.core.errors import AgentMisbehaved, BadParams, TooLarge
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, File, Link, Message, Task, Text
+from dragoman.core.peer import BearerToken
 from dragoman.files.download import Progress, limited_chunks
 from dragoman.files.names import safe_name
 
-from .credentials import Wallet
+from .credentials import Wallet, acting
 from .transports.http import Http, HttpRequest
 
 Source = Task | Message | Artifact | AnyPart
@@ -105,13 +106,20 @@ class Files:
         return saved
 
     async def chunks(
-        self, url: str, max_size: int | None = None, progress: Progress | None = None
+        self,
+        url: str,
+        max_size: int | None = None,
+        progress: Progress | None = None,
+        bearer: BearerToken | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yields a linked file as it comes, up to a size."""
+        """Yields a linked file as it comes, up to a size. `bearer` takes the place of our own
+        credentials, at the origins that get any."""
         limits = self._http.limits
         most = limits.file_size if max_size is None else max_size
         address = self._http.address(url)
         who = self._wallet.kept(address.origin) or await self._wallet.ask(address.origin)
+        if bearer is not None and self._wallet.allows(address.origin):
+            who = acting(who, bearer)
         request = HttpRequest("GET", address, address.path, {"accept": "*/*"}, b"", who)
         async with (
             self._http.stream(request, idle=limits.answer) as stream,

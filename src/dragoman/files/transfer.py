@@ -55,10 +55,14 @@ class FileTransfer(Struct, kw_only=True):
     room: int = 0
     """The bytes of files that one message may hold; 0 means no limit."""
     chunks: Callable[[str], Chunks] | None = None
-    """Downloads a link; by default it is downloaded without credentials."""
-    mirrors: Callable[[str], bool] | None = None
-    """Returns whether only we have access to the target of a link; then it becomes a link to our
-    own address, if files are passed by reference."""
+    """Downloads a link to the agent's own address, with our credentials for it. All other links are
+    downloaded without credentials."""
+    is_own: Callable[[str], bool] | None = None
+    """Returns whether a link leads to the agent's own address, to which only we may have access;
+    then it becomes a link to our own address, if files are passed by reference."""
+    is_brought: Callable[[str], Awaitable[bool]] | None = None
+    """Returns whether our caller brought a link itself. It is passed on unchanged: downloaded by
+    us, a file that is not for the caller would reach it as a result of the agent."""
     note: Callable[[str], Awaitable[None]] | None = None
     """Called with a file that could not be converted and is passed on unchanged. Without it, that
     is an error."""
@@ -133,13 +137,17 @@ class FileTransfer(Struct, kw_only=True):
         return await self._or_as_it_is(part, self.door.offer(part, task_id=self.task_id))
 
     async def _link(self, part: Link) -> AnyPart:
-        about = {"task_id": self.task_id, "chunks": self.chunks}
-        if self.takes.by_value and (self.form == "value" or not self.takes.by_reference):
-            return await self._or_as_it_is(part, self.door.fetch(part, **about))  # type: ignore[arg-type]
-        ours = self.form == "reference" and self.door.offers and self.mirrors is not None
-        if ours and self.mirrors is not None and self.mirrors(part.url):
-            return await self._or_as_it_is(part, self.door.mirror(part, **about))  # type: ignore[arg-type]
-        return part
+        own = self.is_own is not None and self.is_own(part.url)
+        fetches = self.takes.by_value and (self.form == "value" or not self.takes.by_reference)
+        if not fetches and not (own and self.form == "reference" and self.door.offers):
+            return part
+        if self.is_brought is not None and await self.is_brought(part.url):
+            if self.note is not None:
+                await self.note("A file is passed on as it is: the caller itself brought the link")
+            return part
+        download = self.door.fetch if fetches else self.door.mirror
+        chunks = self.chunks if own else None
+        return await self._or_as_it_is(part, download(part, task_id=self.task_id, chunks=chunks))
 
     async def _or_as_it_is(self, part: AnyPart, converted: Awaitable[AnyPart]) -> AnyPart:
         try:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from urllib.parse import unquote, urlsplit
 
 from dragoman.agent import Turn
+from dragoman.agent.parts import json_of
 from dragoman.client.addresses import origins_of
 from dragoman.client.credentials import origin_of
 from dragoman.core.errors import BadParams
-from dragoman.core.model import AnyPart
+from dragoman.core.model import AnyPart, Data, Link, Role, Text
+from dragoman.core.peer import BearerToken
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import FileForms, file_forms
+from dragoman.files import FileDoor
 from dragoman.files.transfer import FileTransfer, RelayedFiles, has_files, room_in
 
+from .token_exchange import ActingFor
 from .upstream_peer import UpstreamPeer
 
 if TYPE_CHECKING:
     from .upstream_agent import UpstreamAgent
+
+MAX_EARLIER_MESSAGES = 1000
+"""How many messages of a conversation are searched for links that the caller brought."""
+_ADDRESS = re.compile(r"""https?://[^\s<>"'`|]+""", re.IGNORECASE)
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+_PUNCTUATION = ".,;:!?)]}*_"
 
 
 @runtime_checkable
 class Downloads(Protocol):
     """A connected agent that downloads with our credentials for it."""
 
-    def download(self, url: str, *, max_size: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Yields a file as it arrives."""
+    def download(
+        self, url: str, *, max_size: int | None = None, bearer: BearerToken | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields a file as it arrives. `bearer` takes the place of our own credentials."""
 
 
 def prepare_files(
@@ -71,7 +87,7 @@ def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Rela
         connected: object = peer.agent
         chunks = None
         if isinstance(connected, Downloads):
-            chunks = partial(connected.download, max_size=door.stored.max_size)
+            chunks = partial(_download, connected, agent.acting_for(lambda: turn.caller), door)
         up = FileTransfer(
             door=door,
             task_id=turn.task_id,
@@ -79,10 +95,56 @@ def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Rela
             form=agent.result_files,
             room=agent.inline_size,
             chunks=chunks,
-            mirrors=partial(_is_of, agent),
+            is_own=partial(_is_of, agent),
+            is_brought=partial(_is_brought, turn),
             note=partial(turn.log, level="warning"),
         )
     return RelayedFiles(down, up)
+
+
+async def _download(
+    agent: Downloads, acting: ActingFor | None, door: FileDoor, url: str
+) -> AsyncGenerator[bytes, None]:
+    """Yields a file of an agent: with the token of the caller, if the agent is called for it, and
+    otherwise with our own credentials."""
+    bearer = await acting.token() if acting is not None else None
+    async with aclosing(agent.download(url, max_size=door.stored.max_size, bearer=bearer)) as file:
+        async for chunk in file:
+            yield chunk
+
+
+async def _is_brought(turn: Turn, url: str) -> bool:
+    """Returns whether our caller named this address itself, in any message of the conversation: as
+    a link, in a text or in data. An agent that repeats it has not made the file, and our
+    credentials for the agent would open it for a caller that has none."""
+    wanted = _spelling(url)
+    earlier = await turn.conversation(MAX_EARLIER_MESSAGES)
+    for message in (turn.message, *earlier):
+        if message.role is not Role.USER:
+            continue
+        for part in message.parts:
+            if isinstance(part, Link):
+                found = [part.url]
+            elif isinstance(part, Text | Data):
+                words = part.text if isinstance(part, Text) else json_of(part.value).decode()
+                found = [each.rstrip(_PUNCTUATION) for each in _ADDRESS.findall(words)]
+            else:
+                continue
+            if any(wanted == _spelling(each) for each in found):
+                return True
+    return False
+
+
+def _spelling(url: str) -> tuple[str, str, str]:
+    """Returns the origin, the path and the query of an address, the same for all its spellings."""
+    try:
+        origin, parts = origin_of(url), urlsplit(url)
+    except (BadParams, ValueError):
+        return url, "", ""
+    if parts.hostname in _THIS_MACHINE:
+        origin = f"{parts.scheme}://localhost:{origin.rpartition(':')[2]}"
+    path = posixpath.normpath("/" + unquote(parts.path).lstrip("/"))
+    return origin, path, unquote(parts.query)
 
 
 def _taken_by(dialect: str) -> FileForms:
