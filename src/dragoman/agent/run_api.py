@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dragoman.core.events import AnyEvent, Ask, Opened
 from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
+from dragoman.core.task_size import CallerSizes
 
 from .remote_calls import Outside, StartedCall
 
@@ -29,6 +30,12 @@ class SharedByRuns(Protocol):
 
     @property
     def max_task_size(self) -> int: ...
+
+    @property
+    def max_relayed_size(self) -> int: ...
+
+    @property
+    def relayed_sizes(self) -> CallerSizes: ...
 
     @property
     def step_threads(self) -> Executor: ...

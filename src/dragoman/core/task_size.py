@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
-from dragoman.core.errors import PeerMisbehaved
-from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Note, Noted, Opened, Snapshot
+from dragoman.core.errors import PeerMisbehaved, TooMany
+from dragoman.core.events import (
+    AnyEvent,
+    ArtifactChunk,
+    Asked,
+    Note,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+)
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, Json, Link, Message, Task, Text
 
 PART, ITEM = 64, 256
@@ -48,11 +57,17 @@ class TaskGrowth:
     without a message needs none.
     """
 
-    __slots__ = ("_artifacts", "_limit", "_rest", "_setting", "_total")
+    __slots__ = ("_artifacts", "_count", "_limit", "_rest", "_setting", "_total")
 
-    def __init__(self, limit: int = sys.maxsize, setting: str = "") -> None:
-        """`limit` is in characters and bytes; `setting` is what the error tells people to raise."""
-        self._limit, self._setting = limit, setting
+    def __init__(
+        self,
+        limit: int = sys.maxsize,
+        setting: str = "",
+        count: Callable[[int], None] | None = None,
+    ) -> None:
+        """`limit` is in characters and bytes; `setting` is what the error tells people to raise.
+        `count` is called with the size of what is kept beside the task."""
+        self._limit, self._setting, self._count = limit, setting, count
         self._artifacts: dict[str, int] = {}
         self._rest = self._total = 0
 
@@ -89,6 +104,8 @@ class TaskGrowth:
         """Counts what is kept beside the task; a negative size gives it back."""
         self._rest += size
         self._check()
+        if self._count is not None:
+            self._count(size)
 
     def _chunk(self, artifact: Artifact, *, append: bool) -> None:
         before = self._artifacts.get(artifact.artifact_id)
@@ -111,6 +128,83 @@ class TaskGrowth:
                 limit=str(self._limit),
                 setting=self._setting,
             )
+
+
+class CallerSizes:
+    """What the unfinished relayed tasks of each caller have written, in one process.
+
+    Theory. A task has a limit of its own, but an agent that streams without end fills one task
+    after the other up to it, and a caller may have thousands of them. So all relayed tasks of a
+    caller have one budget. It counts every event, because the log has every event: also notes, and
+    artifacts that are replaced later.
+    """
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def add(self, caller: tuple[str, str], size: int) -> int:
+        """Adds to the size of a caller's tasks, and returns it; a negative size gives it back."""
+        total = self._sizes.get(caller, 0) + size
+        if total > 0:
+            self._sizes[caller] = total
+        else:
+            self._sizes.pop(caller, None)
+        return total
+
+
+class SizeShare:
+    """The part of one relayed task in the budget of its caller."""
+
+    __slots__ = ("_caller", "_limit", "_setting", "_sizes", "_taken", "exceeded")
+
+    def __init__(
+        self, sizes: CallerSizes, caller: tuple[str, str], *, limit: int, setting: str
+    ) -> None:
+        """`caller` is its tenant and its principal."""
+        self._sizes, self._caller = sizes, caller
+        self._limit, self._setting = limit, setting
+        self._taken = 0
+        self.exceeded = False
+
+    def add(self, size: int) -> None:
+        """Counts what the task has written, or holds back; a negative size gives it back. Raises
+        `TooMany` if the caller has used up its budget."""
+        self._taken += size
+        if self._sizes.add(self._caller, size) >= self._limit and size >= 0:
+            self.exceeded = True
+            raise TooMany(
+                f"The unfinished tasks of this caller have written more than {self._limit} bytes "
+                f"together ({self._setting}); try again when some of them have ended",
+                limit=str(self._limit),
+                setting=self._setting,
+            )
+
+    def release(self) -> None:
+        """Gives back everything, at the end of the task."""
+        self._sizes.add(self._caller, -self._taken)
+        self._taken = 0
+
+
+def entry_size(entry: Stamped | Message) -> int:
+    """Returns the approximate size of an entry of a log, in bytes."""
+    if isinstance(entry, Message):
+        return size_of(entry)
+    event = entry.event
+    if isinstance(event, ArtifactChunk):
+        return ITEM + _content(event.artifact)
+    if isinstance(event, Snapshot):
+        return ITEM + task_weight(event.task)
+    if isinstance(event, Noted):
+        return ITEM + _json_size(event.body)
+    if isinstance(event, Opened | Asked):
+        return ITEM + size_of(event.message)
+    said = (event.message, event.heard)
+    return ITEM + sum(size_of(each) for each in said if each is not None)
 
 
 def size_of(message: Message) -> int:

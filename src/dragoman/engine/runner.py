@@ -108,6 +108,8 @@ class Runner:
             clock=self.clock,
             waiting_ms=int(self.settings.waiting * 1000),
             max_task_size=self.settings.max_task_size,
+            max_relayed_size=self.settings.max_relayed_size,
+            relayed_sizes=self.identity.relayed_sizes,
             on_close=self._on_close,
             on_park=self._on_park,
             on_wake=self._on_wake,

@@ -10,6 +10,7 @@ from time import monotonic
 
 from dragoman.agent import Agent
 from dragoman.core.errors import TooMany
+from dragoman.core.task_size import CallerSizes
 from dragoman.settings import EngineSettings
 from dragoman.store.interface import RunLimits, Store
 
@@ -38,6 +39,8 @@ class Worker:
         self.call_others: Callable[[str], None] = lambda agent: None
         """Tells other processes that a task of this agent waits for them; set by the
         maintenance."""
+        self.relayed_sizes = CallerSizes()
+        """The sizes of the relayed tasks of each caller, of all agents together."""
         self._claims = 0
         self._lease_end = inf
 

@@ -42,7 +42,7 @@ from dragoman.core.model import State, Status, Task
 from dragoman.core.operations import GetTask, Watch
 from dragoman.core.peer import Begun, Peer
 from dragoman.core.stream_state import Entry, StreamState
-from dragoman.core.task_size import TaskGrowth
+from dragoman.core.task_size import SizeShare, TaskGrowth, entry_size
 
 from .event_mirror import EventMirror
 from .first_events import is_whole, tells_more
@@ -61,6 +61,9 @@ class Relay(EventMirror):
         super().__init__(turn, upstream)
         self._state: StreamState | None = None
         """What was received so far. Most tasks end with their first events, and need none."""
+        self._share: SizeShare | None = None
+        """Its part in the budget of its caller. A task that ends with its first events needs
+        none."""
         self._unsent = False
         """Whether an attempt to send the message failed before anything was sent."""
 
@@ -70,6 +73,8 @@ class Relay(EventMirror):
         timer = run.show_after(self._upstream.reply_within) if run.unopened else None
         try:
             self._ctx = self._upstream.context(self._access)
+            if run.shared.relayed_sizes:
+                self._count(0)
             while not self._over:
                 await self._follow()
         except asyncio.CancelledError:
@@ -78,10 +83,28 @@ class Relay(EventMirror):
         except (Failed, Rejected):
             raise
         except DragomanError as exc:
+            if self._share is not None and self._share.exceeded:
+                self._remote.abandon()  # it may be one without an end
             raise self._failure(exc) from exc
         finally:
+            if self._share is not None:
+                self._share.release()
             if timer is not None:
                 timer.cancel()
+
+    def _count(self, size: int) -> None:
+        """Counts what is written, or held back, in the budget of our caller. Raises `TooMany` if it
+        is used up."""
+        share = self._share
+        if share is None:
+            run = self._access.run
+            share = self._share = SizeShare(
+                run.shared.relayed_sizes,
+                (run.caller.tenant, run.caller.principal),
+                limit=run.shared.max_relayed_size,
+                setting="limits.max_relayed_size",
+            )
+        share.add(size)
 
     def _failure(self, exc: DragomanError) -> DragomanError:
         """Returns the error for our caller: that of the call as long as there is no task, and
@@ -211,10 +234,13 @@ class Relay(EventMirror):
                     entries = await self._mirror_plain(entries, peer)
                     if self._over:
                         return True
+                    mirrored = batch.entries[: len(batch.entries) - len(entries)]
+                    self._count(sum(map(entry_size, mirrored)))
                     await run.throttle()
                 if entries and not self._remote.id:
                     self._found(entries)
                 for new in self._new(entries) if entries else ():
+                    self._count(entry_size(new))
                     if self._copied(new):
                         await run.throttle()
                         continue
@@ -244,7 +270,8 @@ class Relay(EventMirror):
         if state is None:
             # Our own task has its limit. This one is for what is not part of it yet: a message that
             # arrives in pieces and never ends.
-            held = TaskGrowth(self._access.run.shared.max_task_size, "limits.max_task_size")
+            most = self._access.run.shared.max_task_size
+            held = TaskGrowth(most, "limits.max_task_size", self._count)
             state = self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
             state.take(self._taken)
             self._taken = []

@@ -25,6 +25,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Runs kept in memory while they wait for their caller; the oldest is dropped."""
     max_task_size: int = 64 * 1024 * 1024
     """The size of the artifacts and messages of one task; a larger task fails."""
+    max_relayed_size: int = 256 * 1024 * 1024
+    """What the unfinished relayed tasks of one caller may have written together, in one process;
+    the task that exceeds it fails, and further ones are refused."""
     lease: float = 30.0
     """How long an unresponsive process keeps its tasks."""
     waiting: float = 7 * 86_400.0

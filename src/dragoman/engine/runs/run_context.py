@@ -14,6 +14,7 @@ from dragoman.agent.remote_calls import Outside
 from dragoman.bell import Bell
 from dragoman.core.model import Message
 from dragoman.core.peer import Context
+from dragoman.core.task_size import CallerSizes
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import Input, Store
 
@@ -50,6 +51,8 @@ class RunContext(Struct, frozen=True, kw_only=True):
     waiting_ms: int
     """How long a question stays open, unless it has its own limit."""
     max_task_size: int
+    max_relayed_size: int
+    relayed_sizes: CallerSizes
     on_close: Callable[[Any], None]
     """Called with a run that closes."""
     on_park: Callable[[Any], None]
