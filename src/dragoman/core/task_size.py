@@ -203,8 +203,10 @@ def entry_size(entry: Stamped | Message) -> int:
         return ITEM + _json_size(event.body)
     if isinstance(event, Opened | Asked):
         return ITEM + size_of(event.message)
-    said = (event.message, event.heard)
-    return ITEM + sum(size_of(each) for each in said if each is not None)
+    said = [each for each in (event.message, event.heard) if each is not None]
+    if not said and not event.metadata:
+        return 0  # agents say again and again that they work, which is not written again
+    return ITEM + sum(map(size_of, said)) + _json_size(event.metadata)
 
 
 def size_of(message: Message) -> int:
