@@ -21,6 +21,7 @@ from dragoman.core.model import AnyPart, Message, Task
 from . import formatting
 from .prompts import TerminalPerson, question_shown
 from .view import TaskView
+from .waiting import Wait
 
 SaveFolder = Annotated[
     Path | None, Parameter(alias="-o", help="Folder for the files that the agent returns.")
@@ -50,8 +51,11 @@ class Dialogue:
         person: TerminalPerson | None,
         save: Path | None = None,
         save_hint: str = "--save DIR keeps files.",
+        *,
+        wait: Wait,
     ) -> None:
         """`save_hint` is shown for files that are not kept because there is no folder `save`."""
+        self._wait = wait
         self.agent, self.view, self.person, self.save = agent, view, person, save
         self.files: list[Path] = []
         """Files that go along with the next message."""
@@ -66,6 +70,7 @@ class Dialogue:
         """Has the person answer what the task asks, until it has ended or waits for something that
         nobody here can answer."""
         while (answer := await self._answer(result)) is not None:
+            self._wait.restart()
             result = await self._send(talk, answer, {})
         await self._saved(result)
         return result
@@ -80,15 +85,19 @@ class Dialogue:
     async def follow(self, events: Events, *, cancel: bool = True) -> Task | Message:
         """Shows a stream to its end."""
         self.view.begin()
+        self._wait.begin_work()
+        self._wait.print = self.view.note
         try:
             try:
                 async for entry in events:
+                    if isinstance(entry, Stamped):
+                        self._wait.hear(entry.task_id, self.view.shows)
                     self.view.tell(entry)
                     if _waits(entry, whole=not cancel):
                         break
                 found = events.reply or events.task or await events.result()
             except asyncio.CancelledError:
-                if not cancel:
+                if not cancel or self._wait.expired:
                     raise
                 await events.aclose()
                 found = await self.canceled(events.task)
@@ -98,6 +107,7 @@ class Dialogue:
             return found
         finally:
             self.view.stop()
+            self._wait.rest()
             await events.aclose()
 
     async def canceled(self, task: Task | None) -> Task:
@@ -139,8 +149,10 @@ class Dialogue:
         if self.save is None:
             self.view.note(self._save_hint)
             return
+        self._wait.begin_work()
         for path in await self.agent.save(result, self.save):
             self.view.note(f"Saved {path}")
+        self._wait.rest()
 
 
 def _waits(entry: Stamped | Message, *, whole: bool) -> bool:

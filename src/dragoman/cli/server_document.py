@@ -15,6 +15,7 @@ from dragoman.client.connect import read_document
 from dragoman.core.errors import PeerMisbehaved
 
 from .session_options import completed
+from .waiting import Wait
 
 T = TypeVar("T")
 
@@ -40,5 +41,8 @@ def read_from_server(
 
 
 async def _read(address: str, ca: Path | None, *, allow_private: bool) -> bytes:
-    async with CardAuth.of(os.environ, allow_private=allow_private) as auth:
+    async with (
+        Wait(address, document=True).limited(),
+        CardAuth.of(os.environ, allow_private=allow_private) as auth,
+    ):
         return await read_document(address, auth=auth, ca=ca or "", allow_private=allow_private)

@@ -9,13 +9,14 @@ import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from dragoman.client import Auth, ClientLimits, RemoteAgent, SharedSecret, connect
 from dragoman.client.addresses import dialects_of, origins_of, schemes, web_form
@@ -44,6 +45,8 @@ from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Message, State, Task
 from dragoman.dialects import DIALECTS
 from dragoman.security.outbound.guarded_http import Rules, parse
+
+from .waiting import RESPONSE_TIMEOUT_SECONDS, Wait
 
 DONE, NOT_DONE, MISTAKE, NOBODY, WAITS, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """The exit codes; `docs/guide/cli.md` has the table."""
@@ -89,8 +92,12 @@ class ConnectionOptions:
         bool, Parameter(help="Allow addresses on the card that are in private networks.")
     ] = False
     timeout: Annotated[
-        float, Parameter(help="Seconds to wait for a response that does not wait for a task.")
-    ] = 30.0
+        float | None,
+        Parameter(
+            help="Give up after this many seconds, even if a task still runs. "
+            "[default: 30 for a response, no limit for a task]"
+        ),
+    ] = None
 
 
 @Parameter(name="*")
@@ -109,35 +116,51 @@ async def agent_at(
     card: Card | None = None,
     extensions: Sequence[str] = (),
     limits: ClientLimits | None = None,
+    wait: Wait | None = None,
 ) -> AsyncIterator[RemoteAgent]:
-    """Connects to the agent with the user's own credentials."""
+    """Connects to the agent with the user's own credentials. `wait` limits the whole block;
+    without one `--timeout` limits each response."""
     address = completed(url)
     if way.ca is not None and not way.ca.is_file():
         raise ConfigError(f"There is no file {way.ca} (--ca).")
-    if way.timeout <= 0:
+    if way.timeout is not None and way.timeout <= 0:
         raise ConfigError("--timeout must be more than 0.")
     try:
         own, *others = origins_of(address, way.origin)
     except BadParams as exc:
         raise ConfigError(f"{exc.message}.") from None
-    async with (
-        CardAuth.of(
-            os.environ, allow_private=way.allow_private, shared=dict.fromkeys(others, own)
-        ) as auth,
-        connect(
-            address,
-            card=card,
-            dialect=way.dialect or None,
-            auth=_with_secret(auth, address, way),
-            origins=others,
-            headers=headers_of(way.header),
-            ca=way.ca or "",
-            allow_private=way.allow_private,
-            extensions=extensions,
-            timeout=way.timeout,
-            limits=limits,
-        ) as agent,
-    ):
+    seconds = way.timeout or RESPONSE_TIMEOUT_SECONDS
+    limits = limits or ClientLimits()
+    limits = replace(
+        limits,
+        answer=seconds,
+        connect=min(limits.connect, seconds),
+        patience=min(limits.patience, seconds),
+    )
+    async with AsyncExitStack() as stack:
+        if wait is not None:
+            await stack.enter_async_context(wait.limited())
+        auth = await stack.enter_async_context(
+            CardAuth.of(
+                os.environ, allow_private=way.allow_private, shared=dict.fromkeys(others, own)
+            )
+        )
+        agent = await stack.enter_async_context(
+            connect(
+                address,
+                card=card,
+                dialect=way.dialect or None,
+                auth=_with_secret(auth, address, way),
+                origins=others,
+                headers=headers_of(way.header),
+                ca=way.ca or "",
+                allow_private=way.allow_private,
+                extensions=extensions,
+                limits=limits,
+            )
+        )
+        if wait is not None:
+            wait.begin_calls(agent)
         yield agent
 
 
@@ -219,11 +242,13 @@ def run_with(
     work: Callable[[RemoteAgent], Awaitable[int | None]],
     *,
     extensions: Sequence[str] = (),
+    wait: Wait | None = None,
 ) -> None:
     """Runs a command that needs only the agent. `work` returns the exit code; None means 0."""
+    wait = wait or Wait(url, way.timeout)
 
     async def main() -> int:
-        async with agent_at(url, way, extensions=extensions) as agent:
+        async with agent_at(url, way, extensions=extensions, wait=wait) as agent:
             return await work(agent) or DONE
 
     run(main, url, as_json=way.json)

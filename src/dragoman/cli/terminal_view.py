@@ -23,6 +23,7 @@ from dragoman.core.model import Artifact, Message, State, Task
 from dragoman.core.model import Text as TextPart
 
 from . import formatting
+from .view import Shown
 
 BAR = 24
 MOST_ROWS = 4
@@ -37,6 +38,8 @@ def console() -> Console:
 
 class OnTerminal:
     """A live view on a terminal."""
+
+    shows: Shown = "state"
 
     def __init__(self, console: Console, *, closing: bool = True) -> None:
         self._console = console

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from dragoman.core.events import ArtifactChunk, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, WAITING
@@ -14,9 +14,15 @@ from dragoman.core.model import Text as TextPart
 
 from . import formatting, json_output
 
+Shown = Literal["state", "events", "result"]
+"""What a view shows before the end: always the state of the task, its events as they arrive, or
+nothing."""
+
 
 class TaskView(Protocol):
     """Shows the events between a message and its result."""
+
+    shows: Shown
 
     def begin(self) -> None:
         """Shows that a message was sent."""
@@ -38,6 +44,7 @@ class ThroughPipe:
     """Prints results alone on standard output. Remarks for people go to standard error."""
 
     def __init__(self, *, growing: bool) -> None:
+        self.shows: Shown = "events" if growing else "result"
         self._growing = growing
         """Whether text is written as it arrives, and not only at the end."""
         self._artifact = ""
@@ -121,6 +128,7 @@ class AsJson:
     """Prints a line of JSON for the result, or for every event."""
 
     def __init__(self, *, events: bool) -> None:
+        self.shows: Shown = "events" if events else "result"
         self._events = events
 
     def begin(self) -> None:

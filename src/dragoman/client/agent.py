@@ -71,6 +71,22 @@ class RemoteAgent:
         """Whether the agent recognises a repeated message by its idempotency key."""
         return self._remote.remembers
 
+    @property
+    def address(self) -> tuple[str, str]:
+        """The address that calls go to, and that of the agent whose card names it, or "" if it is
+        the address that the agent was found at."""
+        transport = self._remote.transport
+        return transport.interface.url, transport.source
+
+    @property
+    def on_retry(self) -> Callable[[DragomanError], object] | None:
+        """A function that is called with the error of each attempt that is repeated."""
+        return self._remote.on_retry
+
+    @on_retry.setter
+    def on_retry(self, function: Callable[[DragomanError], object] | None) -> None:
+        self._remote.on_retry = function
+
     async def changed(self) -> bool:
         """Asks the agent for a sign of life, and returns whether its card is another one than when
         we connected. An agent without a card is only asked whether it is there."""

@@ -166,8 +166,12 @@ class _Search:
         if how is None or how.versions:
             found = await self._card(address, given, how)
             self._wallet.card = found.card
-            ways = choices(found.card, dialect, prefer, self._http.limits.interfaces)
-            return found, transports(ways, found.card, self._http, self._wallet, self._ca)
+            usable = choices(found.card, dialect, prefer, self._http.limits.interfaces)
+            ways = transports(usable, found.card, self._http, self._wallet, self._ca)
+            typed = origin_of(address)
+            for way in ways:
+                way.source = address.partition("?")[0] if way.origin != typed else ""
+            return found, ways
         # Cards cannot list this dialect as an interface.
         found = await self._card(address, given, how)
         self._wallet.card = found.card

@@ -14,7 +14,7 @@ tried again after a while (`prefer_again`), so that a short outage does not deci
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
@@ -71,6 +71,8 @@ class FailoverPeer:
         self._away: dict[Transport, float] = {}
         """The transports that could not be reached, and when each is tried again."""
         self.limits = limits
+        self.on_retry: Callable[[DragomanError], object] | None = None
+        """Called with the error of each attempt after which another one follows."""
         self.card = card
         self._declared = declared
         """Whether the card declares the extensions; otherwise the first response may."""
@@ -125,7 +127,7 @@ class FailoverPeer:
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Returns the result, or raises a `DragomanError`."""
         ctx = self.context(ctx)
-        pauses = Pauses(self.limits)
+        pauses = self.pauses()
         repeated = False
         while True:
             try:
@@ -137,7 +139,7 @@ class FailoverPeer:
                 if repeated and isinstance(op, CancelTask) and isinstance(exc, NotCancelable):
                     return cast(R, await self._canceled(op, ctx, exc))
                 worth = self._worth(exc, op, ctx) or self.names(op)
-                if not worth or not exc.retry or pauses.count >= self.limits.retries:
+                if not worth or not exc.retry or pauses.over:
                     raise
                 if isinstance(op, SendMessage) and self.names(op) and not not_executed(exc):
                     task = await self.find(op, ctx)
@@ -211,6 +213,10 @@ class FailoverPeer:
 
     def _order(self) -> None:
         self._transports = sorted(self._by_preference, key=lambda each: each in self._away)
+
+    def pauses(self) -> Pauses:
+        """Returns the delays between the attempts of one call."""
+        return Pauses(self.limits, self.on_retry)
 
     def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
         """Returns a stream that survives broken connections, with its state."""

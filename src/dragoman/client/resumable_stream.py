@@ -61,6 +61,9 @@ class Ways(Protocol):
     def numbered(self) -> bool:
         """Whether the agent numbers its events, so that a stream can resume after a number."""
 
+    def pauses(self) -> Pauses:
+        """Returns the delays between the attempts of one call or stream."""
+
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Makes one call, and retries it where that is safe."""
 
@@ -100,7 +103,7 @@ class ResumableStream:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yields every event from the first to the last."""
-        seen, pauses = self.seen, Pauses(self._ways.limits)
+        seen, pauses = self.seen, self._ways.pauses()
         while not self._polls:
             ended, error = False, None
             try:
@@ -268,7 +271,7 @@ class ResumableStream:
             yield Batch(told, seen.rests)
             if seen.rests:
                 return
-        pauses = Pauses(limits)
+        pauses = self._ways.pauses()
         while True:
             try:
                 task = await self._task()

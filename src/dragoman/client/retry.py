@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -67,15 +68,32 @@ def is_transient(exc: DragomanError) -> bool:
 class Pauses:
     """Exponential backoff with jitter."""
 
-    def __init__(self, limits: ClientLimits) -> None:
+    def __init__(
+        self, limits: ClientLimits, on_retry: Callable[[DragomanError], object] | None = None
+    ) -> None:
+        """`on_retry` is called with the error before each delay."""
         self._limits = limits
+        self._on_retry = on_retry
+        self._since = 0.0
         self.count = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether there were as many retries as allowed, or no success for the whole patience."""
+        if not self.count:
+            return self._limits.retries == 0
+        late = monotonic() - self._since > self._limits.patience
+        return late or self.count >= self._limits.retries
 
     async def wait(self, exc: DragomanError | None = None) -> None:
         """Waits before the next attempt; a Retry-After is respected up to the longest delay."""
         limits = self._limits
         pause = min(limits.backoff * 2 ** min(self.count, 20), limits.backoff_most)
         said = exc.public.get("retry_after", "") if exc is not None else ""
+        if exc is not None and self._on_retry is not None:
+            self._on_retry(exc)
+        if not self.count:
+            self._since = monotonic()
         least = min(float(said), limits.backoff_most) if said.isdecimal() else 0.0
         self.count += 1
         await asyncio.sleep(max(least, pause * random.uniform(0.5, 1.0)))

@@ -22,6 +22,7 @@ from dragoman.store.clock import wall_clock
 from dragoman.store.registry import RegistryEntry, Source
 
 from ..store_access import AsJson, StoreUrl, opened, shown_time
+from ..waiting import Wait
 
 agents = App(name="agents", help="List, find, add and remove the agents of a gateway.")
 
@@ -100,7 +101,7 @@ def _is_registered(name: str, url: str, store: str | None) -> bool:
 
 async def _title(address: str) -> str:
     """Returns the name on the card at an address."""
-    async with connect(address) as agent:
+    async with Wait(address).limited(), connect(address) as agent:
         return agent.card.name
 
 
@@ -196,7 +197,8 @@ def _asked(url: str, ask: Callable[[RegistryClient], Awaitable[R]]) -> R:
     async def main() -> R:
         way = RegistryClient(url, os.environ.get(TOKEN, ""))
         try:
-            return await ask(way)
+            async with Wait(url, document=True).limited():
+                return await ask(way)
         finally:
             await way.close()
 

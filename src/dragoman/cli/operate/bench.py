@@ -20,6 +20,7 @@ from dragoman.core.model import State
 
 from .. import json_output
 from ..session_options import DONE, NOT_DONE, SessionOptions, Url, agent_at, completed, run
+from ..waiting import Wait
 
 MOST = {"count": 1_000_000, "seconds": 3600, "connections": 1000}
 
@@ -61,7 +62,9 @@ def bench(
 
     async def work() -> int:
         limits = ClientLimits(retries=0, connections=connections)
-        async with agent_at(url, way, limits=limits) as agent:
+        wait = Wait(url, response_timeout=way.timeout)
+        async with agent_at(url, way, limits=limits, wait=wait) as agent:
+            wait.rest()
             if anywhere:
                 found, taken = await _measure(agent)
             else:

@@ -6,10 +6,12 @@ import json
 import re
 import sys
 from pathlib import Path
+from threading import Timer
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from dragoman.client.auth.origins import printable
 from dragoman.core.errors import ConfigError
 from dragoman.doctor import Orders, examine
 from dragoman.doctor.check import CHECKS, GROUPS, Level
@@ -18,6 +20,7 @@ from dragoman.doctor.report import MARKS, Report, counted
 from dragoman.doctor.run import unknown
 
 from ..session_options import HEADER, Url, completed, headers_of
+from ..waiting import NOTICE_DELAY_SECONDS
 
 SOUND, BROKEN, NOBODY = 0, 1, 3
 """Exit codes; 2 is a mistake in the command itself, as everywhere."""
@@ -91,7 +94,12 @@ def doctor(
         timeout=timeout,
         allow_private=allow_private,
     )
-    report = examine(url, orders)
+    notice = Timer(NOTICE_DELAY_SECONDS, _print_progress, (url, timeout))
+    notice.start()
+    try:
+        report = examine(url, orders)
+    finally:
+        notice.cancel()
     if junit is not None:
         junit.write_text(report.as_junit(), "utf-8")
     if as_json:
@@ -102,6 +110,11 @@ def doctor(
         sys.exit(NOBODY)
     warned = any(result.outcome == "warning" for result in report.results)
     sys.exit(BROKEN if report.broken or (strict and warned) else SOUND)
+
+
+def _print_progress(url: str, timeout: float) -> None:
+    line = f"Checking {printable(url)}; each request may take up to {timeout:g} s"
+    print(line, file=sys.stderr, flush=True)
 
 
 def show(report: Report, *, verbose: bool) -> None:

@@ -37,6 +37,7 @@ from ..session_options import (
     interruptible,
     proof_at,
 )
+from ..waiting import Wait
 from .server_flags import ConfigFile
 
 log = Logger("mcp")
@@ -178,8 +179,10 @@ async def _remote(
     used."""
     if way.to and proof_at(url, way.dialect) is None:
         way = replace(way, to="")  # the name is only for the other addresses
+    wait = Wait(url, response_timeout=way.timeout)
     try:
-        agent = await stack.enter_async_context(agent_at(url, way))
+        agent = await stack.enter_async_context(agent_at(url, way, wait=wait))
+        wait.rest()
     except ConfigError:
         raise
     except DragomanError as exc:

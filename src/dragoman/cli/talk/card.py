@@ -21,6 +21,7 @@ from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
 from dragoman.security.outbound.guarded_http import GuardedHttp, Rules, Unreachable
 
 from ..stdin_argument import DASH
+from ..waiting import Wait
 from .card_show import level, listed, sheet
 
 if TYPE_CHECKING:
@@ -213,7 +214,8 @@ async def _fetched(url: str) -> bytes:
     try:
         # No version is requested, so that the card has the members that readers of any version use.
         headers = {"accept": "application/json"}
-        reply = await egress.request("GET", url, headers=headers, max_size=documents.MOST_BYTES)
+        async with Wait(url, document=True).limited():
+            reply = await egress.request("GET", url, headers=headers, max_size=documents.MOST_BYTES)
     except Unreachable as exc:
         raise ConfigError(f"{url} cannot be read: {exc}.") from None
     except DragomanError as exc:

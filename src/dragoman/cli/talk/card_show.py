@@ -34,6 +34,7 @@ from ..session_options import (
     headers_of,
     run,
 )
+from ..waiting import Wait
 
 UNSIGNED, GOOD, UNKNOWN, BROKEN = "not signed", "good", "unknown key", "broken"
 
@@ -80,7 +81,7 @@ def sheet(
 
 async def _described(address: str, way: SessionOptions) -> FoundCard:
     """Returns the self-description of an agent without a card, in the form of a card."""
-    async with agent_at(address, way) as agent:
+    async with agent_at(address, way, wait=Wait(address)) as agent:
         if agent.dialect.endswith("-grpc"):
             # There is no other error for it, and not every agent has an extended card.
             with suppress(CallError):
@@ -101,7 +102,8 @@ async def card_at(url: str, auth: CardAuth, headers: Mapping[str, str] | None = 
     host, certificate = parts.hostname or "", auth.keyring.certificate
     http = Http(ClientLimits(), host=host, scheme=parts.scheme, certificate=certificate)
     try:
-        return await Finder(http, Wallet(auth_of(auth, headers), [url])).find(url)
+        async with Wait(url).limited():
+            return await Finder(http, Wallet(auth_of(auth, headers), [url])).find(url)
     finally:
         await http.close()
 

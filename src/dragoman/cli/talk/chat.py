@@ -25,6 +25,7 @@ from ..dialogue import Dialogue, Left, SaveFolder, ShowWork
 from ..prompts import Interjection, TerminalPerson, question_shown, typing
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, advice, agent_at, code_of, run
 from ..view import chosen
+from ..waiting import Wait
 
 PROMPT = "> "
 HISTORY = 1000
@@ -58,21 +59,22 @@ def chat(
     """
 
     async def talk() -> int:
-        async with agent_at(url, way, extensions=(WORK,) if work else ()) as agent:
+        wait = Wait(url, response_timeout=way.timeout)  # the chat itself has no limit
+        async with agent_at(url, way, extensions=(WORK,) if work else (), wait=wait) as agent:
+            wait.rest()
             if way.json or not TerminalPerson.is_there():
-                return await _read(agent, skill, context, save, as_json=way.json)
-            room = Room(agent, url, skill, context, save, kept=not no_history)
+                view = chosen(as_json=way.json, growing=False)
+                exchange = Dialogue(agent, view, None, save, wait=wait)
+                talk = agent.conversation(context, skill=skill)
+                return await _read(exchange, talk, as_json=way.json)
+            room = Room(agent, url, skill, context, save, wait, kept=not no_history)
             return await room.run()
 
     run(talk, url, as_json=way.json)
 
 
-async def _read(
-    agent: RemoteAgent, skill: str, context: str, save: Path | None, *, as_json: bool
-) -> int:
+async def _read(exchange: Dialogue, talk: Conversation, *, as_json: bool) -> int:
     """Sends every line of standard input as a message."""
-    talk = agent.conversation(context, skill=skill)
-    exchange = Dialogue(agent, chosen(as_json=as_json, growing=False), None, save)
     code = DONE
     for line in sys.stdin.buffer:  # there is nothing to do between two lines
         text = line.decode("utf-8", "replace")
@@ -98,6 +100,7 @@ class Room:
         skill: str,
         context: str,
         save: Path | None,
+        wait: Wait,
         *,
         kept: bool,
     ) -> None:
@@ -105,7 +108,9 @@ class Room:
         self.console = Console(highlight=False)
         self.person = TerminalPerson(COMMANDS)
         view = chosen(as_json=False, growing=True, closing=False)
-        self.exchange = Dialogue(agent, view, self.person, save, "/save DIR keeps files.")
+        self.exchange = Dialogue(
+            agent, view, self.person, save, "/save DIR keeps files.", wait=wait
+        )
         self.talk: Conversation = agent.conversation(context, skill=skill)
         self.said: list[tuple[str, str]] = []
         self._lines = Lines(kept=kept)

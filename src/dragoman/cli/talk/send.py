@@ -19,6 +19,7 @@ from ..prompts import TerminalPerson, question_shown
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, agent_at, code_of, named, run
 from ..stdin_argument import DASH
 from ..view import chosen
+from ..waiting import Wait
 
 MOST_STDIN = 16 * 1024 * 1024
 
@@ -74,13 +75,14 @@ def send(
     person = TerminalPerson() if ask and not way.json and TerminalPerson.is_there() else None
 
     async def talk() -> int:
-        async with agent_at(url, way, extensions=(WORK,) if work else ()) as agent:
+        wait = Wait(url, way.timeout)
+        async with agent_at(url, way, extensions=(WORK,) if work else (), wait=wait) as agent:
             about: dict[str, Any] = {"task": task} if task else {}
             if no_wait:
                 first = await agent.ask(*what, wait=False, skill=skill, context_id=context, **about)
                 return _begun(first, url, as_json=way.json)
             view = chosen(as_json=way.json, growing=stream)
-            exchange = Dialogue(agent, view, person, save)
+            exchange = Dialogue(agent, view, person, save, wait=wait)
             talk = agent.conversation(context, skill="" if task else skill)
             try:
                 result = await exchange.say(talk, *what, **about)

@@ -24,6 +24,7 @@ from ..session_options import (
     run_with,
 )
 from ..view import chosen
+from ..waiting import Wait
 
 tasks = App(
     name="tasks",
@@ -117,17 +118,18 @@ def watch(
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
     """Follow a task until it ends or waits for an answer. Ctrl-C exits; the task continues."""
+    wait = Wait(url, way.timeout)
 
     async def work(agent: RemoteAgent) -> int:
         view = chosen(as_json=way.json, growing=True)
-        exchange = Dialogue(agent, view, None)
+        exchange = Dialogue(agent, view, None, wait=wait)
         result = await exchange.follow(agent.watch(id, cursor), cancel=False)
         if not isinstance(result, Message) and (question := question_shown(result)):
             view.note(f"The agent asks: {question.prompt}")
             view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")
         return code_of(result)
 
-    run_with(url, way, work)
+    run_with(url, way, work, wait=wait)
 
 
 @tasks.command

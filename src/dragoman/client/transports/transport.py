@@ -116,6 +116,8 @@ class Transport(ABC):
         self._http, self.interface, self.dialect, self.wallet, _ = to
         self._address = to.http.address(url or to.interface.url)
         self.origin, self.limits = self._address.origin, to.http.limits
+        self.source = ""
+        """The address of the agent whose card names this one, if its origin is another."""
         self.on_extensions: Callable[[Iterable[str]], None] | None = None
         """A function that is called with the extensions that the other side names as active, on
         wires that transmit them. It is set where no card declares them."""
@@ -235,7 +237,7 @@ class Transport(ABC):
             try:
                 return await work(who)
             except DragomanError as exc:
-                self._hide_secrets(exc, who)
+                self._amend(exc, who)
                 raise
         renewed = fresh = False
         while True:
@@ -243,7 +245,7 @@ class Transport(ABC):
             try:
                 return await work(who)
             except Unauthenticated as exc:
-                self._hide_secrets(exc, who)
+                self._amend(exc, who)
                 if self._introduced and not fresh:
                     fresh = True
                 elif not renewed:
@@ -257,8 +259,16 @@ class Transport(ABC):
                     raise
                 self._forget(era)
             except DragomanError as exc:
-                self._hide_secrets(exc, who)
+                self._amend(exc, who)
                 raise
+
+    def _amend(self, error: DragomanError, who: Credentials) -> None:
+        """Hides our secrets, and says where an address comes from that nobody typed and that cannot
+        be reached."""
+        self._hide_secrets(error, who)
+        if self.source and isinstance(error, PeerUnreachable):
+            message = error.message.rstrip(".")
+            error.reword(f"{message}. The address comes from the card of {self.source}")
 
     def _hide_secrets(self, error: DragomanError, who: Credentials) -> None:
         """Removes our credentials, and the token of our session, from what the agent said."""
