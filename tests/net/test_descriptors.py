@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from net.served_peer import open_server
+from ports import own_port
 from waiting import until
 
 AGENT = """
@@ -35,6 +36,8 @@ async def open_files(turn: Turn) -> str:
     except OSError:
         return str(len(opened))
 """
+HONEST_SECONDS = 8.0
+"""Less than a connection may be held with half of its request."""
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -44,12 +47,12 @@ def cpu(pid: int) -> float:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, int]]:
+def served(folder: Path, *options: str) -> Iterator[tuple[str, int]]:
     file = folder / "greedy.py"
     file.write_text(AGENT)
     command = [sys.executable, "-m", "dragoman", "serve", str(file), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--store", "memory:"], stderr=subprocess.PIPE, cwd=folder, text=True
+        [*command, "--store", "memory:", *options], stderr=subprocess.PIPE, cwd=folder, text=True
     )
     assert process.stderr is not None
     try:
@@ -100,6 +103,54 @@ def test_an_agent_that_takes_all_descriptors_leaves_the_server_alive(tmp_path: P
             # Idle connections make room for new ones.
             assert httpx2.get(f"{url}/healthz", timeout=60).status_code == 200
         assert spent_in(pid, 4) < 0.5
+
+
+HELD = {
+    "half bodies": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"A2A-Version: 1.0\r\nContent-Length: 1000\r\n\r\n[",
+    "half headers": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+    "idle": GET,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HELD)
+async def test_one_address_holds_all_descriptors_and_another_is_served(
+    kind: str, tmp_path: Path
+) -> None:
+    """The hostile address holds what it gets, and dials again where it is cut off."""
+    grpc_port = own_port()
+    with served(tmp_path, "--grpc-port", str(grpc_port)) as (url, _):
+        port = int(url.rpartition(":")[2])
+        held = 0
+
+        async def hold(to: int) -> None:
+            nonlocal held
+            while True:
+                with suppress(OSError):
+                    there = asyncio.open_connection("127.0.0.1", to, local_addr=("127.0.0.2", 0))
+                    reader, writer = await there
+                    try:
+                        writer.write(HELD[kind])
+                        held += 1
+                        while await reader.read(1000):
+                            pass
+                    finally:
+                        writer.transport.abort()
+                await asyncio.sleep(0.2)  # and dials again
+
+        hostile = [asyncio.create_task(hold(to)) for to in (port, grpc_port) for _ in range(150)]
+        try:
+            await until(lambda: held >= len(hostile))
+            async with httpx2.AsyncClient(base_url=url, timeout=HONEST_SECONDS) as client:
+                for _ in range(3):
+                    assert (await client.get("/healthz")).status_code == 200
+            async with httpx2.AsyncClient(base_url=url, timeout=HONEST_SECONDS) as client:
+                assert (await client.get("/healthz")).status_code == 200
+        finally:
+            for each in hostile:
+                each.cancel()
+            await asyncio.gather(*hostile, return_exceptions=True)
 
 
 async def test_looking_works_without_a_free_descriptor() -> None:

@@ -14,7 +14,8 @@ listener then closes it as if the client had left.
     a WebSocket             its own limits; an unfinished message is measured as it arrives
     between two exchanges   `head_time` seconds, longer while a response is being read
 
-One address may have `connections_per_address`; the surplus is shut down, silent ones first. All of
+One address may have `connections_per_address`, and half of all while all are in use or descriptors
+run out, so that it cannot shut the others out; the surplus is shut down, silent ones first. All of
 this works on Linux only; elsewhere only Granian's own limits apply.
 """
 
@@ -242,11 +243,18 @@ class Connections:
         self._open, self._others = found, others
         self._by_client = {each.client: each for each in found.values()}
         self._forget()
-        if len(found) > self.limits.connections_per_address:
-            self._share(found.values())
+        share, scarce = (
+            self.limits.connections_per_address,
+            limit and len(descriptors) > limit - LOW,
+        )
+        if scarce or len(found) >= self.capacity:
+            # Granian accepts no more connections now, whoever dials.
+            share = min(share, max(1, self.capacity // 2))
+        if len(found) > share:
+            self._share(found.values(), share)
         if len(found) > self.capacity:  # Granian accepts no more by itself; gRPC does
             self._shed(found.values(), len(found) - self.capacity, "full")
-        if limit and len(descriptors) > limit - LOW:
+        if scarce:
             self._make_room(found.values())
         if self.shut:
             log.debug("Connections were closed", **self.shut)
@@ -325,14 +333,14 @@ class Connections:
             self._meters.pop(client, None)
         self._gone = missed
 
-    def _share(self, found: Collection[Connection]) -> None:
-        """Shuts down the connections that an address has beyond its limit."""
+    def _share(self, found: Collection[Connection], share: int) -> None:
+        """Shuts down the connections that an address has beyond its share."""
         by_address: dict[str, list[Connection]] = {}
         for each in found:
             if not each.shut:
                 by_address.setdefault(each.address, []).append(each)
         for address, connections in by_address.items():
-            surplus = len(connections) - self.limits.connections_per_address
+            surplus = len(connections) - share
             if surplus > 0 and not self._exempt(connections[0].client[0]):
                 log.warning("An address has too many connections", address=address, surplus=surplus)
                 self._shed(connections, surplus, "share")
