@@ -22,7 +22,7 @@ MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, a clock that jumps, a chat server, and the bench's load of gets.
 # RUNLEVEL=1 keeps them from being started.
 DEBIAN := nginx-light haproxy libfaketime ngircd pgbouncer postgresql wrk
-.PHONY: help setup demo test test-quick test-full check fmt bench proto docs pictures debian clean
+.PHONY: help setup demo test test-quick test-full check fmt bench proto lock docs pictures debian clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -82,6 +82,11 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 
 proto: $(READY) ## Make the gRPC descriptors anew from proto/*.proto
 	@$(BIN)/python proto/generate.py
+
+# `requirements.lock` has no hashes, because pip wants one for every package then, and an editable
+# install has none.
+lock: $(MADE) ## Write requirements-hashed.lock: requirements.lock with the hashes of every file
+	@$(BIN)/uv pip compile -q --no-deps --no-header --no-annotate --generate-hashes requirements.lock -o requirements-hashed.lock
 
 # Only those who build the site need its generator.
 $(DOCS_READY): docs/requirements.lock $(READY)

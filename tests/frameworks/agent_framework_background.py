@@ -43,7 +43,7 @@ async def poll(agent: A2AAgent) -> None:
     token = (await agent.run("half", background=True)).continuation_token
     assert token is not None
     while (found := await agent.poll_task(token)).continuation_token is not None:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # between two looks, as its users do
     assert found.text == "one two ", found
 
 

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Provider, Turn
+from dragoman.client.auth.redirect import Redirect
 from dragoman.testing.served import served
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -65,3 +66,20 @@ async def test_each_of_several_agents_has_a_page() -> None:
         listed = await client.get(url, headers=BROWSER)
         assert f"<a href='{url}/agents/one/'>One</a>" in listed.text
         assert (await client.get(url)).status_code == 404
+
+
+async def test_no_page_can_be_framed() -> None:
+    pages = 0
+    async with served([desk("One"), desk("Two")]) as url, httpx2.AsyncClient() as client:
+        for path in ("", "/", "/agents", "/agents/", "/agents/one", "/agents/none", "/nothing"):
+            shown = await client.get(f"{url}{path}", headers=BROWSER)
+            if "html" in shown.headers.get("content-type", ""):
+                pages += 1
+                assert "frame-ancestors 'none'" in shown.headers["content-security-policy"]
+    async with Redirect("state") as redirect, httpx2.AsyncClient() as client:
+        for query in ("", "?state=state&code=1", "?state=state&error=access_denied"):
+            shown = await client.get(f"{redirect.url}{query}", headers=BROWSER)
+            pages += 1
+            assert shown.headers["content-type"].startswith("text/html")
+            assert "frame-ancestors 'none'" in shown.headers["content-security-policy"]
+    assert pages >= 6
