@@ -19,6 +19,7 @@ from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_between
 from dragoman.gateway import UpstreamAgent
 from dragoman.gateway.configuration import registered
+from dragoman.net.grpc.service import asked_for
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import load_agents
 from dragoman.server.agent_names import by_name
@@ -30,6 +31,7 @@ from ..formatting import line
 from ..json_output import show
 from ..store_access import AsJson, has_link_keys
 from ..terminal_style import bold, cyan, say
+from .serve import announce_grpc
 from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
 from .settings_watch import SettingsWatch
 from .start_check import check_start, unknown_agents
@@ -218,12 +220,14 @@ def announce(
         say(f"  list   {url}{AGENTS}")
     if host_side:
         say(f"  IAT    sub-agents register at {url}/iat")
+    if settings.server.grpc_listed and asked_for(settings):
+        announce_grpc()
     say(f"  store  {shown(settings.server.store)}")
     say("  Ctrl-C stops it")
     upstream = [agent for agent in agents.values() if isinstance(agent, UpstreamAgent)]
     if settings.server.workers > 1:
         return  # this process calls no agent itself
-        _telling.append(asyncio.get_running_loop().create_task(_tell(upstream)))
+    _telling.append(asyncio.get_running_loop().create_task(_tell(upstream)))
 
 
 _telling: list[asyncio.Task[None]] = []

@@ -150,6 +150,12 @@ def serve(
     run(agents, settings, lambda url: announce(agents, url, kept, grpc_listed=listed))
 
 
+def announce_grpc() -> None:
+    """Prints what it means for some clients that the card lists gRPC."""
+    say("  gRPC   is on the card. Clients that want one origin there, such as Google ADK by")
+    say("         URL, refuse the card: set grpc_listed = false for them")
+
+
 def announce(
     agents: Mapping[str, Agent], url: str, store: str, *, grpc_listed: bool = False
 ) -> None:
@@ -163,7 +169,6 @@ def announce(
     if len(agents) > 1:
         say(f"  list   {url}{AGENTS}")
     if grpc_listed:
-        say("  gRPC   is on the card. Clients that want one origin there, such as Google ADK by")
-        say("         URL, refuse the card: set grpc_listed = false for them")
+        announce_grpc()
     say(f"  store  {store}")
     say("  Ctrl-C stops it")
