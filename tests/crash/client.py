@@ -62,7 +62,10 @@ class Client:
         """The result in an answer. Raises `Refused`."""
         answer = msgspec.json.decode(body)
         if "error" in answer:
-            raise Refused(answer["error"]["code"], answer["error"]["message"])
+            error = answer["error"]
+            if isinstance(error, str):  # a gateway that has no such agent, or not yet
+                raise Refused(0, error)
+            raise Refused(error["code"], error["message"])
         return answer["result"]
 
     async def call(self, method: str, params: Json, **headers: str) -> Json:

@@ -33,8 +33,10 @@ from dragoman.core.errors import (
     AgentTimedOut,
     DragomanError,
     PeerMisbehaved,
+    PeerRefused,
     PeerUnreachable,
     TaskNotFound,
+    UnknownMethod,
 )
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
@@ -148,6 +150,14 @@ class Relay(EventMirror):
                 log.info("The connection was lost", agent=name, task=self._turn.task_id)
                 if remote.id and not self._position()[0] and await self._look(peer):
                     return
+            except (PeerRefused, UnknownMethod) as exc:
+                if not task_id or self._position() != before:
+                    raise
+                # It does not know how to resume a task, as agents that know `execute` alone.
+                if await self._look(peer):
+                    return
+                words = f"{self._upstream.name} does not say what became of the task: {exc.message}"
+                raise Failed(words, reason=UNKNOWN_OUTCOME) from exc
         heard = self._position() != before
         if not lost:
             if not self._taken and (self._state is None or not self._state.begun):
