@@ -25,7 +25,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Stamped, StateChanged
 from dragoman.core.log import Logger
-from dragoman.core.model import Blob, State, Status, Task
+from dragoman.core.model import Blob, Json, Message, Role, State, Status, Task, Text
 from dragoman.core.operations import SendMessage, Streamed, Watch
 from dragoman.core.peer import Context
 from dragoman.core.session import Call, End, Fault, Signal, Update
@@ -34,6 +34,7 @@ from dragoman.dialects.lite.wire import LiteMessage
 from dragoman.engine.background_work import BackgroundWork
 from dragoman.relay.received_task import ReceivedTask
 from dragoman.relay.received_tasks import ReceivingAgent
+from dragoman.relay.relay import UNKNOWN_OUTCOME
 from dragoman.store.clock import wall_clock
 
 from .heard_message import HeardMessage
@@ -274,7 +275,8 @@ class RoomAgent(ReceivingAgent):
         exchange = self._open[task.name] = RoomExchange(task)
         if isinstance(op, SendMessage) and not op.message.task_id:
             self._bound[task.name] = set()
-        task.pump = self._work.spawn(self._await_reaction(exchange))
+        inquires = isinstance(op, Watch)
+        task.pump = self._work.spawn(self._await_reaction(exchange, inquires=inquires))
         self._keep(task)
         asked = self._caller.ask(Call(task.name, op, stream=True))
         try:
@@ -294,15 +296,24 @@ class RoomAgent(ReceivingAgent):
             return await self._speaker.say(self.room, said.body, files=files)
         return await self._speaker.say(self.room, said, files=files, to=self._addressee())
 
-    async def _await_reaction(self, exchange: RoomExchange) -> None:
+    async def _await_reaction(self, exchange: RoomExchange, *, inquires: bool) -> None:
         task = exchange.task
         try:
             async with asyncio.timeout(self._patience):
                 await exchange.reacted.wait()
             await exchange.rests.wait()
         except TimeoutError:
-            why = f"{self.agent_id} did not react within {self._patience:g} s"
-            task.fail(PeerUnreachable(why, sent=True))
+            if inquires:
+                # It had taken the task, and what it said while nobody listened is lost. To call it
+                # unreachable would invite the caller to have the work done twice.
+                why = f"{self.agent_id} was asked, and nobody can tell what came of the task"
+                end_id = f"{task.name}.end"
+                message = Message(message_id=end_id, role=Role.AGENT, parts=(Text(why),))
+                about: dict[str, Json] = {"reason": UNKNOWN_OUTCOME}
+                task.add(StateChanged(state=State.FAILED, message=message, metadata=about))
+            else:
+                why = f"{self.agent_id} did not react within {self._patience:g} s"
+                task.fail(PeerUnreachable(why, sent=True))
         finally:
             self._end(exchange)
 
