@@ -497,4 +497,4 @@ def test_a_public_address_without_tls_is_warned_of(
     App(desk(), engine_for(desk(), settings), settings, log, public)
     log.close()
     os.close(fd)
-    assert ("public_url_without_tls" in path.read_text()) == warned
+    assert ("public_url has no TLS" in path.read_text()) == warned

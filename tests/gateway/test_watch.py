@@ -133,7 +133,9 @@ async def test_a_changed_agent_is_another_from_now_on_and_its_streams_go_on(
                 await until(changed)
                 go.set()
                 assert await _word(stream) == "two"
-            assert not any("agent_replaced" in line and "agent=b" in line for line in door.lines)
+            assert not any(
+                "An agent was replaced" in line and "agent=b" in line for line in door.lines
+            )
 
 
 async def test_a_broken_file_is_told_with_its_line_and_changes_nothing(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Line:
             lines = os.read(self._log, 1 << 20).decode().splitlines()
         except BlockingIOError:
             return []
-        return [line for line in lines if line and "loop_blocked" not in line]  # a busy machine
+        return [line for line in lines if line and "loop is blocked" not in line]  # a busy machine
 
 
 @asynccontextmanager

@@ -153,7 +153,7 @@ def test_lines_are_dropped_and_counted_when_nobody_reads(
     while heard.count(b" long ") + told < 300:  # every line is written, or counted
         heard += os.read(reader, 65536)
         log.flush()
-        told = sum(map(int, re.findall(rb"log_lines_dropped count=(\d+)\n", heard)))
+        told = sum(map(int, re.findall(rb"Log lines were dropped count=(\d+)\n", heard)))
     assert told > 100
     assert log.dropped == 0
 

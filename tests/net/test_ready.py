@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -74,11 +75,17 @@ async def serving_app(
         await listener.end(1)
 
 
-async def becomes(client: httpx2.AsyncClient, status: int) -> None:
+async def becomes(client: httpx2.AsyncClient, status: int) -> str:
+    """Waits for the status, and returns the words of the answer."""
+    answer = await client.get("/readyz")
+
     async def there() -> bool:
-        return (await client.get("/readyz")).status_code == status
+        nonlocal answer
+        answer = await client.get("/readyz")
+        return answer.status_code == status
 
     await until(there, 60)
+    return answer.text
 
 
 @pytest.mark.parametrize("kind", list(URLS))
@@ -87,7 +94,11 @@ async def test_a_full_disk_is_seen(tmp_path: Path, kind: str) -> None:
     async with serving(URLS[kind].format(tmp_path)) as client:
         await becomes(client, 200)
         with full_disk(1):
-            await becomes(client, 503)
+            words = await becomes(client, 503)
+            name = "tasks.db" if kind == "sqlite" else "store"
+            assert re.fullmatch(
+                rf"The store {name} cannot be written since \d\d:\d\d UTC\.\n", words
+            )
         await becomes(client, 200)
 
 
@@ -136,6 +147,7 @@ class Probed:
     """A peer whose store is looked at."""
 
     def __init__(self) -> None:
+        self.outage = open_store("memory:").outage
         self.looks = 0
         self.hangs = False
 
@@ -157,7 +169,7 @@ async def test_one_look_does_for_some_seconds_and_not_for_longer(
     peer = Probed()
     server = ServerContext(cast(Any, None), anyone, Settings().limits, Log("error"))
     agents = [("", server, peer)]
-    pages = health.HealthEndpoints(server.log, lambda: agents, lambda: True, lambda: 0, ())
+    pages = health.HealthEndpoints(server.log, lambda: agents, str, lambda: 0, ())
 
     async def asked() -> int:
         sent: list[dict[str, Any]] = []

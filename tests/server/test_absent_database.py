@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 import httpx2
 import pytest
 
+from dragoman.store.postgres.address import parse_address
 from net.served_peer import call, said
 from ports import own_port
 from postgres import Server
@@ -79,7 +81,11 @@ def test_a_server_that_starts_before_its_database_waits_for_it(tmp_path: Path) -
         database.stop()
         with serving(tmp_path, database.url) as (base, process):
             wait_until(lambda: status(f"{base}/healthz") == 200)
-            assert status(f"{base}/readyz") == 503
+            ready = httpx2.get(f"{base}/readyz")
+            assert ready.status_code == 503
+            where = rf"PostgreSQL at {re.escape(parse_address(database.url).place)}"
+            said_away = where + r" is not reachable since \d\d:\d\d UTC\.\n"
+            assert re.fullmatch(said_away, ready.text)
             refused = send(base, "hi")
             assert refused.status_code == 503
             assert "retry-after" in refused.headers
@@ -91,6 +97,9 @@ def test_a_server_that_starts_before_its_database_waits_for_it(tmp_path: Path) -
             _, log = process.communicate(timeout=LIMIT)
             assert process.returncode == 0
             assert "We wait for the store" in log
+            (line,) = [each for each in log.splitlines() if "is not reachable" in each]
+            assert re.search(rf"Z error {where} is not reachable why=", line)
+            assert len(re.findall(rf"Z info {where} is back seconds=", log)) == 1
             assert "Traceback" not in log
     finally:
         database.remove()
@@ -128,5 +137,30 @@ def test_a_stop_does_not_wait_for_a_database_that_is_away_and_loses_nothing(tmp_
             wait_until(lambda: status(f"{base}/readyz") == 200)
             done = send(base, "four", taskId=task).json()["result"]["task"]
             assert done["artifacts"][0]["parts"][0]["text"] == "You said four"
+    finally:
+        database.remove()
+
+
+def test_a_database_that_goes_and_comes_back_is_one_line_each(tmp_path: Path) -> None:
+    """Calls, looks for work and `/readyz` all fail meanwhile, hundreds of times."""
+    database = Server("fsync = off")
+    try:
+        with serving(tmp_path, database.url) as (base, process):
+            wait_until(lambda: status(f"{base}/readyz") == 200)
+            database.stop()
+            wait_until(lambda: status(f"{base}/readyz") == 503)
+            for _ in range(3):
+                assert send(base, "hi").status_code == 503
+            ready = httpx2.get(f"{base}/readyz", timeout=LIMIT).text
+            assert re.fullmatch(
+                r"PostgreSQL at \S+ is not reachable since \d\d:\d\d UTC\.\n", ready
+            )
+            database.start()
+            wait_until(lambda: status(f"{base}/readyz") == 200)
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=LIMIT)
+            lines = [each for each in log.splitlines() if "PostgreSQL at" in each]
+            assert [each.split()[1] for each in lines] == ["error", "info"], log
+            assert "Traceback" not in log
     finally:
         database.remove()

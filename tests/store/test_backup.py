@@ -165,7 +165,9 @@ async def test_postgresql_is_restored_to_a_moment_from_a_base_backup_and_its_log
             )
         )
         # One looks first whether it is the right moment; until then, nobody can write.
-        with pytest.raises(ConfigError, match="PostgreSQL cannot be reached: None of the hosts"):
+        with pytest.raises(
+            ConfigError, match=r"PostgreSQL at .* is not reachable: None of the hosts"
+        ):
             await open_store(restored.url).open()
         await asyncio.to_thread(restored.control, "promote")
         await _check_restored(restored.url, done, running, seen)

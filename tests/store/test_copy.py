@@ -143,7 +143,7 @@ def test_what_cannot_be_copied_is_refused_with_what_to_do(
     assert "A store in memory" in refused(one, "memory:")
     assert "There is no store for 'redis:'" in refused(one, "redis://x")
     nowhere = f"postgresql://postgres@/postgres?host={tmp_path}"
-    assert "PostgreSQL cannot be reached" in refused(one, nowhere)
+    assert "is not reachable" in refused(one, nowhere)
     assert "not one of dragoman's" in refused(one, _foreign(tmp_path))
     assert "has layout 999" in refused(one, _newer(tmp_path))
     # A target that is in use otherwise.

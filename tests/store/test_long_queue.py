@@ -11,6 +11,7 @@ import pytest
 
 from counts import count
 from dragoman.store import open_store
+from dragoman.store.clock import wall_clock
 from dragoman.store.limits.run_limits import FIRST, LANES, NO_LIMITS, RunLimits
 from dragoman.store.postgres import statements as sql
 from dragoman.store.postgres.address import parse_address
@@ -82,7 +83,7 @@ async def test_a_claim_reads_as_many_pages_of_a_long_queue_of_postgresql(tmp_pat
         folder = tmp_path / str(length)
         url = store_url(folder)
         await _made(url, length)
-        pool = DatabasePool(parse_address(url))
+        pool = DatabasePool(parse_address(url), wall_clock)
         await pool.open()
         lanes = (["big", "tenant0"], ["plan", "draw"], [60, 4])
         pages[length] = [

@@ -24,6 +24,7 @@ from dragoman.core.events import StateChanged
 from dragoman.core.model import Hook, State
 from dragoman.store import open_store
 from dragoman.store.bulkheads import Bulkheads
+from dragoman.store.clock import wall_clock
 from dragoman.store.interface import Idempotency, Input, Record
 from dragoman.store.postgres import commit_queue
 from dragoman.store.postgres.address import parse_address
@@ -544,7 +545,7 @@ def test_a_parameter_without_sense_is_refused(more: str) -> None:
 
 
 async def test_a_database_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be reached"):
+    with pytest.raises(ConfigError, match=r"PostgreSQL at .* is not reachable"):
         await open_store(f"postgresql://me:secret@/db?host={tmp_path}").open()
 
 
@@ -570,7 +571,7 @@ async def test_a_layout_grows_at_once_and_shrinks_when_no_older_process_is_left(
         (1000, "post", "ALTER TABLE dragoman.task ALTER COLUMN later DROP DEFAULT"),
     ]
     old = PostgresStore(url, open_store("memory:")._clock)  # type: ignore[attr-defined]
-    pool = DatabasePool(parse_address(url))
+    pool = DatabasePool(parse_address(url), wall_clock)
     await old.open()
     await pool.open()
 

@@ -38,6 +38,7 @@ class ServeOptions(TypedDict, total=False):
     allow_private: bool
     insecure: bool
     log_level: Literal["debug", "info", "warning", "error"]
+    log_format: Literal["text", "json"]
     reload: bool
     drain: float
     watchdog: float

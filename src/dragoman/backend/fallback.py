@@ -20,6 +20,7 @@ from dragoman.core.events import Snapshot, Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
+from dragoman.core.outage import Outage
 from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
 from dragoman.store.interface import Draft, Row, Scope, Store, Write
@@ -88,6 +89,11 @@ class FallbackTasks:
             await self._store.retire(self._worker)
         if self._opens_store:
             await self._store.close()
+
+    @property
+    def outage(self) -> Outage:
+        """Whether the store does not work now."""
+        return self._store.outage
 
     async def probe(self) -> None:
         """Raises the error that would keep a task from being stored, if anything was ever to be

@@ -38,6 +38,7 @@ from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Message, State, Status, Task
+from dragoman.core.outage import Outage
 from dragoman.core.peer import Batch, Context
 from dragoman.core.task_names import name_of
 from dragoman.store.interface import Store
@@ -144,6 +145,11 @@ class BackendPeer:
                     yield batch
         except WrongAnswer as exc:
             raise _misbehaved(exc) from exc
+
+    @property
+    def outage(self) -> Outage:
+        """Whether the store does not work now."""
+        return self._kept.outage
 
     async def probe(self) -> None:
         """Raises the error that would keep our store from storing something, if a store is in

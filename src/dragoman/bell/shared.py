@@ -108,18 +108,25 @@ class ConnectedBell(ABC):
             await asyncio.wait([work], timeout=CANCEL_AGAIN)
 
     async def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause, lost = FIRST_PAUSE, False
         while True:
             try:
                 await self._connect()
                 self.connected = True
                 pause = FIRST_PAUSE
+                if lost:
+                    log.info("The bell is connected again")
+                lost = False
                 self._heard(None)
                 await self._pump()
             except asyncio.CancelledError:
                 raise
             except self.failures as error:
-                log.warning("The bell is not connected, so others look by themselves", why=error)
+                if not lost:  # the next attempts fail alike
+                    log.warning(
+                        "The bell is not connected, so others look by themselves", why=error
+                    )
+                lost = True
             except Exception as error:  # without its task the bell would be silent forever
                 log.error("The bell failed", error)
             finally:

@@ -207,5 +207,8 @@ def _open_what_is_closed() -> None:
 
 def complain(*lines: str, code: int = 2) -> None:
     """Prints what is wrong and what to do, and exits."""
+    log = sys.modules.get("dragoman.observability.log")  # a command that has none need not load it
+    if log is not None and log.log_error(" ".join(lines)):
+        sys.exit(code)
     print("dragoman:", "\n".join(lines), file=sys.stderr)
     sys.exit(code)

@@ -44,6 +44,7 @@ from dragoman.core.operations import (
     TaskPage,
     Watch,
 )
+from dragoman.core.outage import Outage
 from dragoman.core.peer import Batch, Context
 from dragoman.settings import EngineSettings, Push, Retention
 from dragoman.store.approvals import Audit
@@ -192,6 +193,11 @@ class Engine:
     async def counts(self) -> dict[str, int]:
         """Returns the number of tasks by state, and of `runnable` tasks that wait for a worker."""
         return await self.store.count_by_state(self.name)
+
+    @property
+    def outage(self) -> Outage:
+        """Whether the store does not work now."""
+        return self.store.outage
 
     async def probe(self) -> None:
         """Writes to the store, and raises the error that prevents it."""

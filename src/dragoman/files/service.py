@@ -183,7 +183,7 @@ class FilesService(Service):
         except TimeoutError:
             # The server drops the unfinished response.
             self._server.metrics.streams_stalled += 1
-            self._server.log.warning("answer_stalled", size=wanted.size)
+            self._server.log.warning("A reader of an answer has stalled", size=wanted.size)
         finally:
             os.close(handle)
 

@@ -260,7 +260,7 @@ class McpService(Service):
             await sessions.handle(scope, receive, timed, opening)
         except* _Stalled:  # the package sends from tasks of its own
             server.metrics.streams_stalled += 1
-            server.log.warning("stream_stalled", dialect="mcp")
+            server.log.warning("A reader of a stream has stalled", dialect="mcp")
 
 
 class _Stalled(Exception):

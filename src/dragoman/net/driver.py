@@ -329,7 +329,7 @@ class Exchange:
         """Counts a stream that was cut off because its reader was too slow."""
         server = self._driver.server
         server.metrics.streams_stalled += 1
-        server.log.warning("stream_stalled", dialect=self.session.dialect)
+        server.log.warning("A reader of a stream has stalled", dialect=self.session.dialect)
 
 
 def is_unreadable(signal: Signal) -> TypeGuard[Fault]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+from dragoman.core.outage import Outage
 from dragoman.engine.webhook_queue import WebhookFigures
 from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
 from dragoman.net.server_context import ServerContext
@@ -39,6 +40,10 @@ class OutboxCounts(Protocol):
 class Keeping(Protocol):
     """A peer that keeps tasks in a store."""
 
+    @property
+    def outage(self) -> Outage:
+        """Whether the store does not work now."""
+
     def probe(self) -> Awaitable[None]:
         """Writes to the store, and raises the error that prevents it."""
 
@@ -56,21 +61,22 @@ class HealthEndpoints:
         self,
         log: Log,
         agents: Callable[[], Iterable[tuple[str, ServerContext, TaskCounts]]],
-        ready: Callable[[], bool],
+        why_not_ready: Callable[[], str],
         blocked: Callable[[], int],
         streams: Collection[object],
         more: Callable[[], Iterable[Family]] = tuple,
     ) -> None:
         """`agents` tells those that the server has now, each with its label in the metrics, which
-        the only one does not have. `streams` are those that are open, and `more` the figures
-        of services."""
-        self._log, self._agents, self._ready, self._blocked = log, agents, ready, blocked
+        the only one does not have. `why_not_ready` returns nothing if the server is ready.
+        `streams` are those that are open, and `more` the figures of services."""
+        self._log, self._agents, self._blocked = log, agents, blocked
+        self._why_not_ready = why_not_ready
         self._streams, self._more = streams, more
         self.others: Callable[[], Awaitable[Iterable[bytes]]] | None = None
         """Returns the figures of the other processes of the server."""
         self._looking = asyncio.Lock()
         self._look_at = 0.0
-        self._kept = False
+        self._problem = ""
 
     def join(self, others: OtherWorkers) -> None:
         """Shares the figures with the other processes of the server."""
@@ -92,33 +98,44 @@ class HealthEndpoints:
 
     @policy(Policy.OPEN)
     async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers 200 between start and stop, while the store takes what is written to it."""
-        status, body = (200, b"ready\n") if self._ready() else (503, b"not ready\n")
-        if status == 200 and not await self._can_keep():
-            status, body = 503, b"the store keeps nothing\n"
+        """Answers 200 between start and stop, while the store takes what is written to it, and
+        otherwise says what is wrong."""
+        problem = self._why_not_ready() or await self._problem_of_store()
+        body = f"{problem}.\n".encode() if problem else b"ready\n"
+        status = 503 if problem else 200
         await answer(send, status, body, TEXT, head=scope["method"] == "HEAD")
 
-    async def _can_keep(self) -> bool:
-        """Returns whether the store takes what is written to it. Requests that come together share
-        one look."""
+    async def _problem_of_store(self) -> str:
+        """Returns why the store does not take what is written to it, or nothing. Requests that come
+        together share one look."""
         loop = asyncio.get_running_loop()
         async with self._looking:
             if loop.time() >= self._look_at:
-                self._kept = await self._look()
+                self._problem = await self._look()
                 self._look_at = loop.time() + KEPT
-            return self._kept
+            return self._problem
 
-    async def _look(self) -> bool:
+    async def _look(self) -> str:
         # Peers that share a store need one look at it.
         peers = {id(getattr(each, "store", each)): each for _, _, each in self._agents()}
+        counted: TaskCounts | None = None
         try:
             async with asyncio.timeout(PATIENCE):
                 for counted in peers.values():
-                    await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
+                    if isinstance(counted, Keeping):
+                        await counted.probe()
+                        counted.outage.end()
+                    else:
+                        await counted.counts()
         except Exception as exc:  # whatever the store's trouble is, we are not ready
-            self._log.warning("not_ready", exception=type(exc).__name__)
-            return False
-        return True
+            if not isinstance(counted, Keeping):
+                self._log.warning("An agent cannot count its tasks", exception=type(exc).__name__)
+                return "An agent cannot count its tasks"
+            outage = counted.outage
+            late = isinstance(exc, TimeoutError)
+            outage.begin("does not answer" if late else "cannot be written", type(exc).__name__)
+            return str(outage)
+        return ""
 
     @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -148,5 +165,7 @@ class HealthEndpoints:
             if isinstance(counted, OutboxCounts):
                 mail = await counted.mail()
         except Exception as exc:  # the rest is worth having without them
-            self._log.warning("no_counts", exception=type(exc).__name__)
+            self._log.warning(
+                "The tasks of an agent cannot be counted", exception=type(exc).__name__
+            )
         return AgentFigures(label, server.metrics, counts, mail)

@@ -95,17 +95,20 @@ class Log:
 
     def formatted(self, level: str, event: str, fields: Mapping[str, object]) -> str:
         """Returns a line."""
+        words = [f"{self.timestamp()} {level} {one_line(event)}"]
+        words += [
+            f"{key}={quoted(value)}" for key, value in fields.items() if value not in ("", None)
+        ]
+        return " ".join(words)
+
+    def timestamp(self) -> str:
+        """Returns the time as a line tells it, in UTC."""
         now = time.time()
         second = int(now)
         if second != self._second:
             self._second = second
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        millis = int((now - second) * 1000)
-        words = [f"{self._stamp}.{millis:03d}Z {level} {one_line(event)}"]
-        words += [
-            f"{key}={quoted(value)}" for key, value in fields.items() if value not in ("", None)
-        ]
-        return " ".join(words)
+        return f"{self._stamp}.{int((now - second) * 1000):03d}Z"
 
     def put(self, line: str) -> None:
         """Queues a line."""
@@ -124,7 +127,9 @@ class Log:
         self._timer = None
         lines, self._lines = self._lines, []
         if self.dropped:
-            lines.append(f"warning log_lines_dropped count={self.dropped}")
+            lines.append(
+                self.formatted("warning", "Log lines were dropped", {"count": self.dropped})
+            )
             self.dropped = 0
         if not lines:
             return
@@ -237,12 +242,12 @@ HELD_BACK = ("asyncio", "hpack", "httpcore2", "httpx2", "mcp", "sse_starlette", 
 wire, with the tokens in them."""
 
 
-def set_up(level: str) -> Log:
+def set_up(level: str, form: str = "text") -> Log:
     """Sets up the log of the process: our lines and those of the standard library, on stderr. A
     program that has set up its own logging keeps it, and finds our lines there."""
     if any(not isinstance(handler, Bridge) for handler in logging.getLogger().handlers):
         return HostLog(level)
-    log = _log_for_stderr(level)
+    log = _log_for_stderr(level, form)
     logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
     for name in HELD_BACK:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -250,11 +255,32 @@ def set_up(level: str) -> Log:
     return log
 
 
-def _log_for_stderr(level: str) -> Log:
-    """Returns a log for a person if stderr is a terminal, and one for programs otherwise."""
+def _log_for_stderr(level: str, form: str) -> Log:
+    """Returns a log of JSON if that is the form, and otherwise one for a person if stderr is a
+    terminal, and one for programs if not."""
+    if form == "json":
+        from .json_log import JsonLog
+
+        objects = JsonLog(level)
+        objects.catch_errors()
+        logging.captureWarnings(capture=True)
+        return objects
     if not os.isatty(2):
         return Log(level)
     from .terminal_log import TerminalLog
 
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return TerminalLog(level, colour=not plain)
+
+
+def log_error(message: str) -> bool:
+    """Writes the error with which a command ends to the log, if that is one of JSON, and returns
+    whether it did."""
+    from .json_log import JsonLog
+
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Bridge) and isinstance(handler.log, JsonLog):
+            handler.log.error(message)
+            handler.log.close()
+            return True
+    return False

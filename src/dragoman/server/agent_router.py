@@ -78,7 +78,7 @@ class AgentRouter(Router):
                 del self.mounts[name]
                 raise
         self._publish(mount)
-        self.log.info("agent_added", agent=name)
+        self.log.info("An agent was added", agent=name)
 
     async def replace_agent(
         self,
@@ -107,7 +107,7 @@ class AgentRouter(Router):
         mount.succeed(before)
         self._withdraw(before)
         self._publish(mount)
-        self.log.info("agent_replaced", agent=name)
+        self.log.info("An agent was replaced", agent=name)
         await before.stop(GRACE)
 
     async def remove_agent(self, name: str, grace: float = GRACE, *, guest: bool = False) -> None:
@@ -119,7 +119,7 @@ class AgentRouter(Router):
         if mount is None:
             raise LookupError(f"There is no agent at /agents/{name}.")
         self._withdraw(mount)
-        self.log.info("agent_removed", agent=name)
+        self.log.info("An agent was removed", agent=name)
         leaving = asyncio.get_running_loop().create_task(mount.stop(grace))
         self._leaving[name] = leaving
         leaving.add_done_callback(lambda _: self._leaving.pop(name, None))

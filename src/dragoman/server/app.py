@@ -104,7 +104,9 @@ class App(AgentRouter):
         self.signer = card_signer(settings.signing)
         addresses.warn_of_plain_http(settings.server.public_url, log)
         if self.signer is not None and not self.base:
-            log.warning("card_not_signed", why="set public_url: only callers know our name here")
+            log.warning(
+                "The card is not signed", why="set public_url: only callers know our name here"
+            )
         believed = settings.server.trusted_proxies
         proxies = ForwardedHeaders(believed, settings.server.forwarded) if believed else None
         self._shared = shared = Shared(
@@ -153,7 +155,7 @@ class App(AgentRouter):
         status = HealthEndpoints(
             log,
             self._counted,
-            lambda: self.ready,
+            self.why_not_ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
             shared.opened.streams,
             lambda: (figures for service in self.services for figures in service.metrics()),
@@ -326,13 +328,25 @@ class App(AgentRouter):
     @property
     def waits_for_store(self) -> bool:
         """Whether the app has not started yet because the database of its store is away."""
+        return bool(self._absent_database())
+
+    def why_not_ready(self) -> str:
+        """Returns why the app takes no requests now, in words for the operator, or nothing."""
         if self.ready:
-            return False
+            return ""
+        stops = "The server stops" if self.server.draining else "The server is starting"
+        return self._absent_database() or stops
+
+    def _absent_database(self) -> str:
+        if self.ready:
+            return ""
         stores = (
             self._store,
             *(getattr(each.peer, "store", None) for each in self.mounts.values()),
         )
-        return any(store is not None and store.unreachable for store in stores)
+        return next(
+            (str(each.outage) for each in stores if each is not None and each.outage.lasts), ""
+        )
 
     async def start(self) -> None:
         """Starts the app, and returns when it is ready for requests."""

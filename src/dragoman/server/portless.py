@@ -26,7 +26,7 @@ def run_without_port(agent: Agent, settings: Settings, ends: Ends) -> None:
     """Runs an agent until it is told to stop. Raises the error with which it ended by itself."""
     from dragoman.observability.log import set_up
 
-    log = set_up(settings.server.log_level)
+    log = set_up(settings.server.log_level, settings.server.log_format)
     try:
         run_loop(_run(agent, settings, log, ends))
     finally:

@@ -81,7 +81,7 @@ def run(
     for agent in named.values():
         check_agent(settings, agent)
     server, worker = settings.server, current_worker()
-    log = set_up(settings.server.log_level)
+    log = set_up(settings.server.log_level, settings.server.log_format)
     if worker is not None:
         sock, on_start = worker.listening_socket(), None
         settings = settings_of_worker(settings, worker)

@@ -58,6 +58,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     insecure: bool = False
     """Whether to listen on the network without authentication."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    """`json` writes one object a line; `text` is for people on a terminal, and otherwise one line
+    of `key=value` fields."""
     reload: bool = False
     workers: int = 1
     """The number of processes that serve the port. They share the store, so it must be one that

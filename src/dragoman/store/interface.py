@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
+from dragoman.core.outage import Outage
 
 from .bulkheads import Bulkheads
 from .limits.budgets import BudgetStore
@@ -136,8 +137,8 @@ class Store(Protocol):
 
     shared: bool
     """Whether another process may change this store while it is open."""
-    unreachable: bool
-    """Whether the last attempt to open the store failed because its database is away."""
+    outage: Outage
+    """Whether the store does not work now, in words for the operator."""
     sessions: SessionStore
     """The session tokens that were given out. It may be used only while the store is open."""
     registry: RegistryStore

@@ -12,6 +12,8 @@ from .interface import Store
 log = Logger("store")
 
 OPEN_RETRY_SECONDS = 1.0
+UNREACHABLE = "is not reachable"
+"""What is said of a database that is away."""
 
 
 class StoreUnreachable(ConfigError):
@@ -26,11 +28,11 @@ async def open_when_reachable(store: Store) -> None:
         try:
             await store.open()
         except StoreUnreachable as error:
+            store.outage.begin(UNREACHABLE, error.__cause__ or error)
             if not waited:
-                log.warning("We wait for the store, and are not ready until then", why=error)
+                log.warning("We wait for the store, and are not ready until then")
             waited = True
             await asyncio.sleep(OPEN_RETRY_SECONDS)
         else:
-            if waited:
-                log.info("The store is reachable now")
+            store.outage.end()
             return

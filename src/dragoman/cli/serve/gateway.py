@@ -32,7 +32,18 @@ from ..json_output import show
 from ..store_access import AsJson, has_link_keys
 from ..terminal_style import bold, cyan, say
 from .serve import announce_grpc
-from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
+from .server_flags import (
+    Grpc,
+    GrpcPort,
+    Host,
+    Insecure,
+    LogFormat,
+    LogLevel,
+    Port,
+    StoreFlag,
+    Workers,
+    set_up_json_log,
+)
 from .settings_watch import SettingsWatch
 from .start_check import check_start, unknown_agents
 
@@ -83,6 +94,7 @@ def serve(
     ] = False,
     workers: Workers = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Serve the agents of the settings until Ctrl-C: those at an address and those in files.
 
@@ -100,8 +112,9 @@ def serve(
         "insecure": insecure,
         "workers": workers,
         "log_level": log_level,
+        "log_format": log_format,
     }
-    settings, agents = _loaded(file, flags, registry=bool(registry))
+    settings, agents = _loaded(file, flags, registry=bool(registry), starts=True)
     several = len(agents) != 1 or bool(registry) or watch
     registers = several and registry is not False
     host_side = registers and settings.iat.enabled and settings.iat.secret is not None
@@ -176,7 +189,11 @@ def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
 
 
 def _loaded(
-    file: Path | None, flags: Mapping[str, object], *, registry: bool = False
+    file: Path | None,
+    flags: Mapping[str, object],
+    *,
+    registry: bool = False,
+    starts: bool = False,
 ) -> tuple[Settings, Mapping[str, Agent]]:
     path = file or Path(config.FILE)
     if path.is_file() or file is None:
@@ -184,6 +201,8 @@ def _loaded(
         if not settings.agents and (settings.channels or has_link_keys(settings.server.store)):
             return settings, {}  # all agents dial in, or are met in chat rooms
     settings = _settings(path, flags, registry=registry)
+    if starts:
+        set_up_json_log(settings)
     return settings, by_name(load_agents((), settings), several=registry)
 
 

@@ -14,7 +14,7 @@ from dragoman.core.auth_schemes import Secret
 from dragoman.server.agent_loader import load_agent
 from dragoman.server.xiaoyi.agent_link import run_link
 
-from .server_flags import ConfigFile, LogLevel, StoreFlag
+from .server_flags import ConfigFile, LogFormat, LogLevel, StoreFlag, set_up_json_log
 
 _AccessKeyFile = Annotated[
     Path | None, Parameter(help="File with the access key. [default: DRAGOMAN_XIAOYI_AK]")
@@ -57,6 +57,7 @@ def link(
     ] = 0,
     store: StoreFlag = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Put the agent in a Python file on the phone: dial XiaoYi, and answer over that link.
@@ -66,7 +67,10 @@ def link(
     """
     from dragoman.xiaoyi.outbound_link import LinkEnded
 
-    settings = config.load({"store": store, "log_level": log_level}, os.environ, config_file)
+    settings = config.load(
+        {"store": store, "log_level": log_level, "log_format": log_format}, os.environ, config_file
+    )
+    set_up_json_log(settings)
     found = config.LinkSettings(
         agent_id=agent_id,
         access_key=Secret(file=str(access_key_file)) if access_key_file else None,

@@ -20,7 +20,7 @@ from dragoman.store import Store
 
 from ..json_output import show
 from ..store_access import AsJson, StoreUrl, opened, shown_time
-from .server_flags import ConfigFile, LogLevel, StoreFlag
+from .server_flags import ConfigFile, LogFormat, LogLevel, StoreFlag, set_up_json_log
 
 lite = App(name="lite", help="A2A-Lite: agents that live in chat rooms, and those met there.")
 
@@ -58,6 +58,7 @@ def serve(
     ] = (),
     store: StoreFlag = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Put the agent in a Python file into chat rooms, and answer there until Ctrl-C.
@@ -66,7 +67,10 @@ def serve(
     DRAGOMAN_MATRIX_PASSWORD, DRAGOMAN_IRC_PASSWORD, DRAGOMAN_TELEGRAM_TOKEN,
     DRAGOMAN_DISCORD_TOKEN.
     """
-    settings = config.load({"store": store, "log_level": log_level}, os.environ, config_file)
+    settings = config.load(
+        {"store": store, "log_level": log_level, "log_format": log_format}, os.environ, config_file
+    )
+    set_up_json_log(settings)
     name, found = _channel(settings, channel, server, user)
     rooms = room or found.rooms
     found = replace(

@@ -83,7 +83,7 @@ def mcp(
             "Which agents? Give files or addresses: dragoman mcp FILE.py URL, "
             "or name them in the settings: [agents.NAME]"
         )
-    set_up(settings.server.log_level)
+    set_up(settings.server.log_level, settings.server.log_format)
     given = [split_name(each) for each in agents]
     try:
         asyncio.run(_serve(given, settings, way))

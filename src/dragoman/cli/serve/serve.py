@@ -12,7 +12,18 @@ from cyclopts import Parameter
 from dragoman.core.errors import ConfigError
 
 from ..terminal_style import bold, cyan, say
-from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag, Workers
+from .server_flags import (
+    Grpc,
+    GrpcPort,
+    Host,
+    Insecure,
+    LogFormat,
+    LogLevel,
+    Port,
+    StoreFlag,
+    Workers,
+    set_up_json_log,
+)
 
 if TYPE_CHECKING:
     from dragoman.agent import Agent
@@ -62,6 +73,7 @@ def serve(
     ] = None,
     insecure: Insecure = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     iat_host: Annotated[
         str | None,
         Parameter(
@@ -117,12 +129,15 @@ def serve(
         "allow_private": allow_private,
         "insecure": insecure,
         "log_level": log_level,
+        "log_format": log_format,
         "iat_host": iat_host,
         "reload": reload,
         "workers": workers,
         "watchdog": watchdog,
     }
     settings = config.load(flags, os.environ, config_file)
+    if not check:
+        set_up_json_log(settings)
     if not files and not settings.agents:
         raise ConfigError("Which agent? Give its file: dragoman serve FILE.py")
     if settings.server.reload and not check:

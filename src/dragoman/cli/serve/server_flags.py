@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from dragoman.settings import Settings
+
 Host = Annotated[str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")]
 Port = Annotated[
     int | None, Parameter(alias="-p", help="HTTP port, 0 for a free one. [default: 8420]")
@@ -33,6 +35,10 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
     Parameter(alias="-l", help="How much to log. [default: info]"),
 ]
+LogFormat = Annotated[
+    Literal["text", "json"] | None,
+    Parameter(help="How to log: `json` is one object a line. [default: text]"),
+]
 Workers = Annotated[
     int | None,
     Parameter(help="Processes that serve the port; they share the store. [default: 1]"),
@@ -40,3 +46,12 @@ Workers = Annotated[
 ConfigFile = Annotated[
     Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
 ]
+
+
+def set_up_json_log(settings: Settings) -> None:
+    """Sets up the log before agents are loaded, if it is one of JSON, so that whatever they print
+    while they are imported, and an error that ends the start, is an object too."""
+    if settings.server.log_format == "json":
+        from dragoman.observability.log import set_up
+
+        set_up(settings.server.log_level, settings.server.log_format)

@@ -121,7 +121,7 @@ def warn_of_plain_http(public_url: str, log: Log) -> None:
     except ValueError:
         near = False
     if parts.scheme == "http" and not near:
-        log.warning("public_url_without_tls", url=public_url, why="others can read and change it")
+        log.warning("public_url has no TLS", url=public_url, why="others can read and change it")
 
 
 def web_url(said: str, scheme: str) -> str:

@@ -218,7 +218,7 @@ async def send_frame(
             raise
         task.uncancel()  # the server drops the unfinished response
         server.metrics.streams_stalled += 1
-        server.log.warning("answer_stalled", size=len(body))
+        server.log.warning("A reader of an answer has stalled", size=len(body))
     finally:
         deadlines.waits.pop(task, None)
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from dragoman.core.errors import ConfigError, Fenced, TaskNotFound
 from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Task
+from dragoman.core.outage import Outage
 
 from .. import outbox, rules
 from ..clock import Clock
@@ -64,6 +65,7 @@ class FileStore(MemoryStore):
         self._hook_files = FileOutbox(folder / "hooks")
         self._collections = FileCollections(folder, clock, self._files.replace)
         super().__init__(clock, limit=sys.maxsize, kept=self._collections)
+        self.outage = Outage(f"The store {folder.name}", clock, log)
         self._transfer = FileStoreTransfer(
             self._collections, folder, self._files, self._hook_files, self._restore
         )
@@ -79,7 +81,7 @@ class FileStore(MemoryStore):
         except OSError as error:
             self._lock.release()
             raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
-        self._files.start(self._lock.in_place)
+        self._files.start(self._lock.in_place, self.outage)
         self._reader.start()
 
     def _recover(self) -> None:

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from dragoman.core.outage import Outage
+
 from .. import rules
 from ..local.worker_thread import WorkerThread
 from ..writes import Done, resolve
@@ -57,9 +59,9 @@ class TaskFiles:
                 found.append(task)
         return found
 
-    def start(self, in_place: Callable[[], bool]) -> None:
+    def start(self, in_place: Callable[[], bool], outage: Outage) -> None:
         """Starts the thread. `in_place` says whether the folder is still the one it was."""
-        writer = FileWriter(self._folder, in_place)
+        writer = FileWriter(self._folder, in_place, outage)
         self._thread = WorkerThread("file", [writer], limit=BATCH, patient=True)
 
     async def close(self) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.core.errors import DragomanError, StoreUnavailable
+from dragoman.core.outage import Outage
 
 from ..local.private_files import FILE, make_folder
-from ..local.worker_thread import Job, Outcome, report_unavailable
+from ..local.worker_thread import UNWRITABLE, Job, Outcome, report_unavailable
 from .format import FileLine, line_out
 
 _NEW = ".new"
@@ -38,8 +39,9 @@ class FileState:
 class FileWriter:
     """Owns the folder of tasks. Every public method between `run` and `maintain` is a job."""
 
-    def __init__(self, folder: Path, in_place: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, in_place: Callable[[], bool], outage: Outage) -> None:
         self._folder = folder
+        self._outage = outage
         self._in_place = in_place
         """Whether the store is still where it was opened."""
         self._waiting: dict[FileState, list[tuple[int, bytes]]] = {}
@@ -59,17 +61,24 @@ class FileWriter:
                 job.apply(self, job.argument)
             except Exception as error:
                 # No error may end the thread: every caller that waits for it would wait forever.
-                self._errors[number] = _failure(error)
+                self._errors[number] = self._failure(error)
         for file in list(self._waiting):
             self._flush(file)
         self._settle()
         if not self._in_place():
             # The writes succeeded, but in a folder that nobody will ever open again.
             gone = OSError(f"{self._folder} was deleted or replaced while it was in use")
-            self._fail(list(range(len(jobs))), _failure(gone))
+            self._fail(list(range(len(jobs))), self._failure(gone))
+        if not self._errors:
+            self._outage.end(UNWRITABLE)
         outcomes: list[Outcome] = [(job, None, self._errors.get(n)) for n, job in enumerate(jobs)]
         self._errors.clear()
         return outcomes
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, DragomanError):
+            return error
+        return report_unavailable(self._outage, UNWRITABLE, error)
 
     # Jobs.
 
@@ -156,7 +165,7 @@ class FileWriter:
                 os.close(handle)
         except OSError as error:
             file.broken = True
-            self._fail(numbers, _failure(error))
+            self._fail(numbers, self._failure(error))
             return
         if size == 0:
             self._made[file] = numbers
@@ -172,7 +181,7 @@ class FileWriter:
             for file, numbers in self._made.items():
                 file.broken = True
                 file.path.unlink(missing_ok=True)
-                self._fail(numbers, _failure(error))
+                self._fail(numbers, self._failure(error))
         self._made.clear()
 
     def _fail(self, numbers: list[int], error: Exception) -> None:
@@ -219,9 +228,3 @@ def _write_all(handle: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
-
-
-def _failure(error: Exception) -> Exception:
-    if isinstance(error, DragomanError):
-        return error
-    return report_unavailable("The file store failed", error)

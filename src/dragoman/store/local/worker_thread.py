@@ -19,10 +19,14 @@ from msgspec import Struct
 
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.log import Logger
+from dragoman.core.outage import Outage
 
 from ..writes import Done
 
 log = Logger("store")
+
+UNREADABLE, UNWRITABLE = "cannot be read", "cannot be written"
+"""What is said of a store on a disk that fails."""
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -205,9 +209,9 @@ class WorkerThread(Generic[S]):
         runner.close()
 
 
-def report_unavailable(what: str, error: Exception) -> StoreUnavailable:
-    """Logs an error that callers can do nothing about, and returns the error that they get."""
-    log.error(what, error=repr(error))
+def report_unavailable(outage: Outage, problem: str, error: Exception) -> StoreUnavailable:
+    """Notes an error that callers can do nothing about, and returns the error that they get."""
+    outage.begin(problem, str(error) or type(error).__name__)
     failure = StoreUnavailable()
     failure.__cause__ = error
     return failure

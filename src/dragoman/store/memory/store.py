@@ -13,7 +13,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Task
+from dragoman.core.outage import Outage
 
 from .. import rules
 from ..bulkheads import Bulkheads
@@ -38,6 +40,8 @@ from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
 from .task_table import TaskTable
 
+log = Logger("store")
+
 FINISHED_LIMIT = 250_000
 """The maximum number of finished tasks that are kept; the oldest are dropped first."""
 
@@ -46,12 +50,12 @@ class MemoryStore(OutboxCalls):
     """Implements `Store`. `done` is called before `create` and `append` return."""
 
     shared = False
-    unreachable = False
 
     def __init__(
         self, clock: Clock, *, limit: int = FINISHED_LIMIT, kept: MemoryCollections | None = None
     ) -> None:
         self._clock, self._steady, self._limit = clock, steady_of(clock), limit
+        self.outage = Outage("The store", clock, log)
         kept = kept or MemoryCollections(clock)
         self.sessions: SessionStore = kept.sessions
         self.registry: RegistryStore = kept.registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -17,6 +18,8 @@ class PostgresAddress(Struct, frozen=True, kw_only=True):
 
     dsn: str
     """The URL for the driver. It may hold a password, so it must not be shown."""
+    place: str = ""
+    """The hosts and ports, or the folder of a socket, as the log tells them."""
     database: str = ""
     """The name of the database, if the URL tells it."""
     schema: str = "dragoman"
@@ -49,8 +52,15 @@ def parse_address(url: str) -> PostgresAddress:
         raise ConfigError("'connections' of the store must be a number from 2 to 1000.")
     if cached is None:
         raise ConfigError("'statement_cache' of the store must be 'on' or 'off'.")
+    # libpq takes the host from the URL, from its parameter `host`, or from the environment.
+    hosts = parts.netloc.rpartition("@")[2] or dict(rest).get("host", "")
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
     database = re.sub(r"[^A-Za-z0-9_-]", "_", parts.path.strip("/")) or "postgres"
     return PostgresAddress(
-        dsn=dsn, database=database, schema=schema, connections=connections, statement_cache=cached
+        dsn=dsn,
+        place=hosts or os.environ.get("PGHOST", "") or "localhost",
+        database=database,
+        schema=schema,
+        connections=connections,
+        statement_cache=cached,
     )

@@ -35,8 +35,6 @@ from .pool import (
     LOST,
     DatabasePool,
     check_argument,
-    refusal_of,
-    unavailable,
 )
 from .write_statement import Continuation, NewTask, WriteStatement, encode_draft
 
@@ -163,7 +161,7 @@ class CommitQueue:
                 await self._refuse(change)
         except Exception as error:
             # A callback that is never called would leave its caller waiting forever.
-            failure = unavailable(error)
+            failure = self._pool.unavailable(error)
             for change in [*odd, *(change for group in groups for change in group.changes)]:
                 if not change.reported and change not in self._lines[_task_of(change)]:
                     self._report(change, failure)
@@ -258,6 +256,7 @@ class CommitQueue:
             try:
                 async with self._pool.connection(until) as db, asyncio.timeout(HANG):
                     found = await db.fetch(text, *arguments)
+                self._pool.outage.end()
                 await self._settle(groups, dict(found))
                 return
             except LOST as error:
@@ -276,10 +275,10 @@ class CommitQueue:
                 await self._fail(groups, error)
                 return
             except asyncpg.PostgresError as error:
-                await self._fail(groups, refusal_of(error))
+                await self._fail(groups, self._pool.refusal_of(error))
                 return
             if self._loop.time() + pause > until:
-                await self._fail(groups, unavailable(failure))
+                await self._fail(groups, self._pool.unavailable(failure))
                 return
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -25,8 +25,10 @@ from asyncpg.connect_utils import SessionAttribute
 
 from dragoman.core.errors import ConfigError, Conflict, StoreError, StoreUnavailable
 from dragoman.core.log import Logger
+from dragoman.core.outage import Outage
 
-from ..opening import StoreUnreachable
+from ..clock import Clock
+from ..opening import UNREACHABLE, StoreUnreachable
 from .address import PostgresAddress
 
 log = Logger("store")
@@ -137,8 +139,9 @@ async def drop_marks(db: Database) -> None:
 class DatabasePool:
     """A bounded number of connections. Every method may be used by several tasks at a time."""
 
-    def __init__(self, address: PostgresAddress) -> None:
+    def __init__(self, address: PostgresAddress, clock: Clock) -> None:
         self._address = address
+        self.outage = Outage(f"PostgreSQL at {address.place}", clock, log)
         self._places = asyncio.Semaphore(address.connections)
         self._idle: list[Database] = []
         self._texts: dict[str, str] = {}
@@ -152,9 +155,11 @@ class DatabasePool:
         try:
             first = await self._connect()
         except LOST as error:
-            raise StoreUnreachable(f"PostgreSQL cannot be reached: {_plain(error)}.") from error
+            raise StoreUnreachable(
+                f"{self.outage.subject} {UNREACHABLE}: {_plain(error)}."
+            ) from error
         except (*_WRONG_ADDRESS, asyncpg.PostgresError) as error:
-            raise ConfigError(f"PostgreSQL refuses this address: {_plain(error)}.") from error
+            raise ConfigError(f"{self.outage.subject} refuses us: {_plain(error)}.") from error
         self._idle.append(first)
         try:
             await self._check(first)
@@ -196,7 +201,9 @@ class DatabasePool:
         while True:
             try:
                 async with self.connection(until) as db, asyncio.timeout(max(HANG, patience)):
-                    return await job(db)
+                    result = await job(db)
+                self.outage.end(UNREACHABLE)
+                return result
             except TROUBLE as error:
                 await self._pause_after(error, until)
 
@@ -219,7 +226,8 @@ class DatabasePool:
                             await db.execute("ROLLBACK")
                         raise
                     await db.execute("COMMIT")
-                    return result
+                self.outage.end()
+                return result
             except TROUBLE as error:
                 if marked and isinstance(error, LOST) and await self._has_committed(db, until):
                     return result
@@ -239,8 +247,31 @@ class DatabasePool:
             raise unstorable() from error
         may_succeed = isinstance(error, (*LOST, *BUSY)) and not self._closed
         if not may_succeed or asyncio.get_running_loop().time() >= until:
-            raise unavailable(error) from error
+            raise self.unavailable(error) from error
         await asyncio.sleep(FIRST_PAUSE * random.uniform(0.5, 1.5))
+
+    def unavailable(self, error: BaseException) -> StoreUnavailable:
+        """Notes an error that callers can do nothing about, and returns the error that they get."""
+        if isinstance(error, LOST):
+            self.outage.begin(UNREACHABLE, _plain(error))
+        elif isinstance(error, asyncpg.InsufficientResourcesError):
+            self.outage.begin("has no room left", _plain(error))
+        else:
+            log.error(f"{self.outage.subject} failed", error=repr(error))
+        return StoreUnavailable()
+
+    def refusal_of(self, error: asyncpg.PostgresError) -> Exception:
+        """Returns the error that callers get for a change that the database refuses."""
+        if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "task_pkey":
+            return Conflict("A task with this id exists.")
+        if isinstance(error, UNSTORABLE):
+            return unstorable()
+        if isinstance(error, asyncpg.InsufficientResourcesError):
+            return self.unavailable(error)
+        self.unavailable(error)
+        failure = StoreError("The store refused this.")
+        failure.__cause__ = error
+        return failure
 
     # Connections.
 
@@ -254,7 +285,9 @@ class DatabasePool:
                 async with asyncio.timeout_at(until):
                     await self._places.acquire()
             except TimeoutError as error:
-                raise unavailable(error) from None
+                if not self.outage.lasts:
+                    log.error("All connections to PostgreSQL are in use", place=self._address.place)
+                raise StoreUnavailable from error
         else:
             await self._places.acquire()
         try:
@@ -285,9 +318,9 @@ class DatabasePool:
             try:
                 return await self._connect()
             except (*LOST, asyncpg.PostgresError, ValueError) as error:
+                self.outage.begin(UNREACHABLE, _plain(error))
                 if self._closed or loop.time() + pause > until:
-                    raise unavailable(error) from error
-                log.warning("PostgreSQL cannot be reached, so we try again", why=_plain(error))
+                    raise StoreUnavailable from error
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -345,31 +378,11 @@ async def _close(db: Database) -> None:
         db.raw.terminate()
 
 
-def unavailable(error: BaseException) -> StoreUnavailable:
-    """Logs an error that callers can do nothing about, and returns the error that they get."""
-    log.error("PostgreSQL failed", error=repr(error))
-    return StoreUnavailable()
-
-
 def check_argument(error: BaseException) -> None:
     """Raises `StoreError` if the driver could not encode an argument. Its error is of the same kind
     as that of a closed connection."""
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         raise StoreError(f"This cannot be stored: {_plain(error)}.") from error
-
-
-def refusal_of(error: asyncpg.PostgresError) -> Exception:
-    """Returns the error that callers get for a change that the database refuses."""
-    if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "task_pkey":
-        return Conflict("A task with this id exists.")
-    if isinstance(error, UNSTORABLE):
-        return unstorable()
-    if isinstance(error, asyncpg.InsufficientResourcesError):
-        return unavailable(error)
-    failure = StoreError("The store refused this.")
-    unavailable(error)
-    failure.__cause__ = error
-    return failure
 
 
 def unstorable() -> StoreError:

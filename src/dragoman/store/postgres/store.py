@@ -25,7 +25,6 @@ from ..limits.budgets import BudgetStore
 from ..limits.run_limits import NO_LIMITS, FairTurns, RunLimits
 from ..link_keys import LinkKeyStore
 from ..link_status import LinkStatusStore
-from ..opening import StoreUnreachable
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..replicas import ReplicaStore
@@ -66,10 +65,10 @@ class PostgresStore(OutboxCalls):
     """Implements `WatchedStore`."""
 
     shared = True
-    unreachable = False
 
     def __init__(self, url: str, clock: Clock) -> None:
-        self._pool = DatabasePool(parse_address(url))
+        self._pool = DatabasePool(parse_address(url), clock)
+        self.outage = self._pool.outage
         self._time = DatabaseClock(clock)
         self._layouts = scripts()
         self._queue: CommitQueue
@@ -89,12 +88,7 @@ class PostgresStore(OutboxCalls):
         self.transfer: TransferStore = PostgresTransfer(self, self._pool)
 
     async def open(self) -> None:
-        try:
-            await self._pool.open()
-        except StoreUnreachable:
-            self.unreachable = True
-            raise
-        self.unreachable = False
+        await self._pool.open()
 
         async def prepare(db: Database) -> None:
             await migrate(db, self._layouts)
@@ -303,6 +297,7 @@ class PostgresStore(OutboxCalls):
 
     async def probe(self) -> None:
         await self._pool.read(lambda db: db.execute(_PROBE), PROBE)
+        self.outage.end()
 
     async def data_version(self) -> int:
         # Other processes tell what they change, but a message may be lost. What waits for one looks

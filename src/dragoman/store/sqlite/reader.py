@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 from dragoman.core.errors import DragomanError, Fenced, TaskNotFound
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import State, Task
+from dragoman.core.outage import Outage
 
 from .. import rules
 from ..clock import Clock
 from ..codec import unpack_input
 from ..interface import AdminFilter, Filter, Listing, Page
-from ..local.worker_thread import Job, Outcome, report_unavailable
+from ..local.worker_thread import UNREADABLE, Job, Outcome, report_unavailable
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Input, Record
 from . import erase
@@ -44,9 +45,9 @@ AND {sql.IN_CONTEXT.format(":context")}"""
 class SqliteReader:
     """Owns a read connection. A job that is named like a method of `Store` keeps its promise."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, outage: Outage) -> None:
         self._db = connection
-        self._clock = clock
+        self._clock, self._outage = clock, outage
         self._outbox = SqliteOutbox(connection, clock)
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
@@ -57,14 +58,16 @@ class SqliteReader:
         try:
             self._db.execute("BEGIN")
             try:
-                return job, job.apply(self, job.argument), None
+                outcome: Outcome = (job, job.apply(self, job.argument), None)
             finally:
                 self._db.execute("COMMIT")
+            self._outage.end(UNREADABLE)
+            return outcome
         except DragomanError as error:
             return job, None, error
         except Exception as error:
             # No error may end the thread: every caller that waits for it would wait forever.
-            return job, None, report_unavailable("SQLite failed", error)
+            return job, None, report_unavailable(self._outage, UNREADABLE, error)
 
     def _rows(self, query: str, *arguments: object) -> list[Row]:
         return [sql.row_in(found) for found in self._db.execute(query, arguments)]

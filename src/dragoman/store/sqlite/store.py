@@ -16,7 +16,9 @@ from typing import TypeVar
 
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ArtifactChunk
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Task
+from dragoman.core.outage import Outage
 
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
@@ -48,6 +50,8 @@ from .sessions import Job, SqliteSessions
 from .workers import is_enlisted, list_workers
 from .writer import BUSY, SqliteWriter
 
+log = Logger("store")
+
 R = TypeVar("R")
 
 BATCH = 512
@@ -74,11 +78,11 @@ class SqliteStore(OutboxCalls):
     """Implements `Store`: each method is a job for one of its threads."""
 
     shared = True
-    unreachable = False
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
+        self.outage = Outage(f"The store {path.name}", clock, log)
         self._locks: WorkerLocks
         self._writes: WorkerThread[SqliteWriter]
         self._reads: WorkerThread[SqliteReader]
@@ -97,11 +101,11 @@ class SqliteStore(OutboxCalls):
         folder = self._path.with_name(self._path.name + "-workers")
         self._locks = WorkerLocks(folder, steady_of(self._clock))
         write, reads = await asyncio.to_thread(self._connect)
-        writer = SqliteWriter(write, self._clock, self._locks, DiskFile(self._path))
+        writer = SqliteWriter(write, self._clock, self._locks, DiskFile(self._path), self.outage)
         self._writes = WorkerThread(
             "write", [writer], limit=BATCH, patient=True, delay=COMMIT_DELAY
         )
-        readers = [SqliteReader(read, self._clock) for read in reads]
+        readers = [SqliteReader(read, self._clock, self.outage) for read in reads]
         self._reads = WorkerThread("read", [*readers[1:]], limit=BATCH)
         self._lists = WorkerThread("list", [readers[0]], limit=BATCH)
 

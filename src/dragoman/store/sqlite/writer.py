@@ -21,13 +21,14 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced, TaskNotFound
+from dragoman.core.outage import Outage
 
 from .. import rules
 from ..clock import Clock
 from ..codec import BRIEF, pack, pack_piece, unpack_input
 from ..limits.run_limits import RunLimits
 from ..local.worker_locks import WorkerLocks
-from ..local.worker_thread import Job, Outcome, report_unavailable
+from ..local.worker_thread import UNWRITABLE, Job, Outcome, report_unavailable
 from ..task_row import Claim, Idempotency, Row, Scope
 from ..transfer.sqlite import insert_parts, mark_dropped
 from ..transfer.stored_task import StoredTask
@@ -53,9 +54,15 @@ class SqliteWriter:
     that is named like a method of `Store` keeps its promise."""
 
     def __init__(
-        self, connection: sqlite3.Connection, clock: Clock, locks: WorkerLocks, file: DiskFile
+        self,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        locks: WorkerLocks,
+        file: DiskFile,
+        outage: Outage,
     ) -> None:
         self._db = connection
+        self._outage = outage
         self._file = file
         self._clock = clock
         self._locks = locks
@@ -89,8 +96,13 @@ class SqliteWriter:
             # bad job must not fail the others of its batch either, so each is tried separately.
             if len(jobs) > 1 and not _concerns_all(error):
                 return [outcome for job in jobs for outcome in self._attempt(do, [job])]
-            failure = _failure(error)
+            failure = self._failure(error)
         return [(job, None, failure) for job in jobs]
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, sqlite3.IntegrityError) and str(error).endswith(": task.task_id"):
+            return Conflict("A task with this id exists.")
+        return report_unavailable(self._outage, UNWRITABLE, error)
 
     def _peek(self, jobs: list[Job]) -> list[Outcome]:
         return [(job, self.data_version(None), None) for job in jobs]
@@ -116,6 +128,7 @@ class SqliteWriter:
             # A commit to a file that was deleted succeeds, but nobody will ever find it. The jobs
             # must be reported as failed.
             self._file.check()
+            self._outage.end(UNWRITABLE)
         except BaseException:
             self._batch.abandon()
             if self._db.in_transaction:
@@ -376,9 +389,3 @@ def _concerns_all(error: Exception) -> bool:
     one that is too large for the disk, or holds something that SQLite cannot store."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_FULL
-
-
-def _failure(error: Exception) -> Exception:
-    if isinstance(error, sqlite3.IntegrityError) and str(error).endswith(": task.task_id"):
-        return Conflict("A task with this id exists.")
-    return report_unavailable("SQLite failed", error)
