@@ -118,3 +118,15 @@ async def test_a_text_that_is_too_long_for_a_room_is_cut_and_becomes_a_file() ->
         assert "message.txt has all of it" in result.body
         assert len(anna.heard) <= MAX_PIECES + 5
         assert await anna.fetch("message.txt", 8 << 20) == long.encode()
+
+
+async def test_who_asks_for_a_finished_task_again_and_again_is_not_always_answered() -> None:
+    async with living() as hub, member(hub, "anna") as anna:
+        await anna.say("[A2A:task id=t1]\nhello")
+        await anna.hears("result", task="t1")
+        for _ in range(3 * REQUEST_BURST):
+            await anna.say("[A2A:task id=t1]\nhello")
+        await anna.say("[A2A:task id=t2]\ngood-bye")
+        await anna.hears("result", task="t2")
+        results = [each for each in anna.of_type("result") if each.task == "t1"]
+        assert 2 <= len(results) <= REQUEST_BURST + 5

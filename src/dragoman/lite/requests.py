@@ -270,7 +270,8 @@ class RoomRequests:
         """Tells how a task has ended that was asked for again."""
         task_id = task_id_of(name, resident.kept_as, ctx.tenant, ctx.principal)
         task = await resident.peer.call(GetTask(task_id=task_id), ctx)
-        if self._guard.may_say(origin.room, origin.sender):
+        admitted = self._pace.admit(origin.sender, self._now()) == 0
+        if admitted and self._guard.may_say(origin.room, origin.sender):
             await self._tell(origin, Result(origin.id, task), task_id)
 
     async def cancel_task(self, said: HeardMessage, op: CancelTask) -> None:
