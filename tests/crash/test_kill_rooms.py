@@ -108,7 +108,7 @@ class Smith:
     async def _execute(self, task: str, text: str) -> None:
         self.done.append(text)
         await self._tell(task, f"[A2A:status task={task} state=working]")
-        await asyncio.sleep(self._random.uniform(0.0, 1.5))
+        await asyncio.sleep(self._random.uniform(0.0, 1.5))  # its work
         await self._tell(task, f"[A2A:result task={task} state=completed]\nForged {text}")
 
     async def _tell(self, task: str, said: str) -> None:
@@ -131,7 +131,7 @@ class Callers:
         self.unanswered = 0
 
     async def send(self, delay: float) -> None:
-        await asyncio.sleep(delay)
+        await asyncio.sleep(delay)  # callers come at any moment
         text = f"nail-{uuid4().hex}"
         try:
             sent = sending(message(text, uuid4().hex), wait=False)
@@ -169,7 +169,7 @@ async def test_kill_9_with_an_agent_in_a_room(
                     for _ in range(SENDS_PER_LIFE):
                         group.create_task(callers.send(chance.uniform(0.0, 1.0)))
                     if life < KILLS:
-                        await asyncio.sleep(chance.uniform(0.2, 1.8))
+                        await asyncio.sleep(chance.uniform(0.2, 1.8))  # a life of its own length
                         gateway.kill()
             tasks = list(callers.acknowledged)
             ends = dict(zip(tasks, await asyncio.gather(*map(callers.end_of, tasks)), strict=True))

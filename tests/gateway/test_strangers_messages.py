@@ -98,7 +98,7 @@ async def test_a_cancel_after_a_crash_stops_the_task_of_our_message_and_no_other
             async with gateway(sections, own) as front, PlainCaller(front.at("desk")) as caller:
                 await until(lambda: canceled(direct))
                 found = (await caller.call("GetTask", id=first["id"]))["result"]
-                assert found["status"]["state"] == "TASK_STATE_WORKING"
+                assert found["status"]["state"] == "TASK_STATE_WORKING", found
             assert sorted(await states(direct, 2)) == ["TASK_STATE_CANCELED", "TASK_STATE_WORKING"]
     await door.close()
 
