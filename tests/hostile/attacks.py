@@ -1,5 +1,7 @@
 """Attacks on the edge of a server: `python -m hostile.attacks NAME PORT SECONDS`.
 
+The port is that of HTTP, or of gRPC for `grpc_resets`.
+
 Each runs from 127.0.0.2 in a process of its own, as an attacker would; numbers are bounded, and
 what is cut off dials again. All of them end when their time is up.
 """
@@ -7,6 +9,7 @@ what is cut off dials again. All of them end when their time is up.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 import sys
@@ -175,6 +178,70 @@ async def web_socket_fragments(peer: Peer) -> None:
         first = False
 
 
+async def half_bodies(peer: Peer) -> None:
+    said = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    await peer.say(said + b"Content-Length: 200000\r\n\r\n" + b"[" * 100_000)
+    await peer.hold()
+
+
+async def _ask_again(peer: Peer, asked: bytes) -> None:
+    """Sends the same request on one connection, each time that it was answered."""
+    while True:
+        await peer.say(asked)
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        found = re.search(rb"(?i)content-length: (\d+)", head)
+        if found is None:
+            return
+        await peer.reader.readexactly(int(found[1]))
+
+
+def _post(path: str, body: bytes, *lines: str) -> bytes:
+    more = "".join(f"{line}\r\n" for line in lines)
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"{more}Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+async def wrong_credentials(peer: Peer) -> None:
+    await _ask_again(peer, _post("/", b"{}", "Authorization: Bearer " + "wrong" * 8))
+
+
+async def large_bodies(peer: Peer) -> None:
+    """As large as is allowed, and read to their end before they are refused."""
+    await _ask_again(peer, _post("/", b"[" + b"0," * 1_900_000 + b"0]", "A2A-Version: 1.0"))
+
+
+async def card_reads(peer: Peer) -> None:
+    await _ask_again(peer, b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+async def mcp_sessions(peer: Peer) -> None:
+    body = (
+        b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
+        b'"capabilities":{},"clientInfo":{"name":"flood","version":"1"}}}'
+    )
+    await peer.say(_post("/mcp", body, "Accept: application/json, text/event-stream"))
+    # The answer may be a stream: what begins it is enough, and the next session is dialed.
+    await peer.reader.readuntil(b"\r\n\r\n")
+
+
+async def connects_and_closes(peer: Peer) -> None:
+    """A whole request, so that the server accepts the connection, and nobody for the answer."""
+    await peer.say(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+async def grpc_resets(peer: Peer) -> None:
+    fields = head(peer.port, "POST", "/lf.a2a.v1.A2AService/SendMessage")
+    fields += [("content-type", "application/grpc"), ("te", "trailers")]
+    asked = request(1, fields)[9:]
+
+    def piece(stream: int) -> bytes:
+        return frame(HEADERS, 4, stream, asked) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
+
+    await _flood(peer, piece)
+
+
 ATTACKS: dict[str, tuple[Attack, int]] = {
     "silence": (silence, 300),
     "idle_handshakes": (idle_handshakes, 300),
@@ -192,6 +259,20 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
     "web_socket_fragments": (web_socket_fragments, 20),
 }
 """What each connection does, and how many there are at once."""
+FLOODS: dict[str, tuple[Attack, int]] = {
+    **{name: ATTACKS[name] for name in ("http2_resets", "http2_continuations", "http2_pings")},
+    **{name: ATTACKS[name] for name in ("http2_bombs", "slow_headers", "web_socket_fragments")},
+    "wrong_credentials": (wrong_credentials, 20),
+    "large_bodies": (large_bodies, 10),
+    "connects_and_closes": (connects_and_closes, 20),
+    "card_reads": (card_reads, 20),
+    "mcp_sessions": (mcp_sessions, 20),
+    "grpc_resets": (grpc_resets, 2),
+    "half_bodies": (half_bodies, 400),
+}
+"""Those that are measured by the pace of an honest client."""
+EAGER = ("connects_and_closes", "mcp_sessions")
+"""Those whose attack is to dial: they do so again at once."""
 
 
 async def dial(port: int) -> socket.socket:
@@ -210,7 +291,8 @@ async def dial(port: int) -> socket.socket:
 
 async def attack(name: str, port: int, seconds: float) -> int:
     """Runs it; how many connections it took."""
-    what, count = ATTACKS[name]
+    what, count = (ATTACKS | FLOODS)[name]
+    pause = 0.0 if name in EAGER else 0.05
     dialed = 0
 
     async def one() -> None:
@@ -228,7 +310,7 @@ async def attack(name: str, port: int, seconds: float) -> int:
                 pass
             finally:
                 writer.transport.abort()
-            await asyncio.sleep(0.05)  # and dials again
+            await asyncio.sleep(pause)  # and dials again
 
     peers = [asyncio.ensure_future(one()) for _ in range(count)]
     await asyncio.sleep(seconds)  # as long as the attack goes on

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class Besieged:
     def __init__(self, url: str, pid: int) -> None:
         self.url, self.pid = url, pid
         self.port = int(url.rpartition(":")[2])
+        self.headers = dict(V1)
+        """What honest calls carry."""
         self.quiet: list[float] = []
         """How long honest calls took before any attack."""
         self.at_first = 0.0
@@ -57,24 +60,29 @@ class Besieged:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
-    folder = tmp_path_factory.mktemp("besieged")
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Besieged]:
+    """A server with its default limits and these options."""
     command = [sys.executable, "-m", "dragoman", "serve", str(HERE / "agent.py"), "--port", "0"]
     log = folder / "log"
     with log.open("w") as out, warm_start.suspended():
-        process = subprocess.Popen([*command, "--no-grpc"], cwd=folder, stderr=out, stdout=out)
+        process = subprocess.Popen([*command, *options], cwd=folder, stderr=out, stdout=out)
     try:
         wait_until(lambda: " started " in log.read_text() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
-        besieged = Besieged(log.read_text().partition("url=")[2].split()[0], process.pid)
+        yield Besieged(log.read_text().partition("url=")[2].split()[0], process.pid)
+    finally:
+        process.terminate()
+        process.wait(HANG)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
+    with serving(tmp_path_factory.mktemp("besieged"), "--no-grpc") as besieged:
         asyncio.run(warm_up(besieged))
         besieged.quiet = asyncio.run(honest_for(besieged, 5.0 if FULL else 2.0))
         besieged.at_first = besieged.rss()
         yield besieged
-    finally:
-        process.terminate()
-        process.wait(HANG)
 
 
 def send(text: str, skill: str = "echo") -> dict[str, Any]:
@@ -92,14 +100,16 @@ def text_of(answer: httpx2.Response) -> str:
 async def honest(server: Besieged, stop: asyncio.Event, pace: float = BUSY) -> list[float]:
     """Works until it is told to stop; how long each call took, those of new connections too."""
     took = []
-    async with httpx2.AsyncClient(base_url=server.url, headers=V1, timeout=HANG) as kept:
+    async with httpx2.AsyncClient(
+        base_url=server.url, headers=server.headers, timeout=HANG
+    ) as kept:
         while not stop.is_set():
             for number in range(10):
                 began = time.perf_counter()
                 if number:
                     answer = await kept.post("/", json=send(f"hello {number}"))
                 else:
-                    async with httpx2.AsyncClient(headers=V1, timeout=HANG) as fresh:
+                    async with httpx2.AsyncClient(headers=server.headers, timeout=HANG) as fresh:
                         answer = await fresh.post(server.url, json=send("hello 0"))
                 took.append(time.perf_counter() - began)
                 assert text_of(answer) == f"hello {number}"
@@ -140,10 +150,10 @@ async def warm_up(server: Besieged) -> None:
         least = server.rss()
 
 
-async def attacked(server: Besieged, name: str, seconds: float) -> int:
+async def attacked(server: Besieged, name: str, seconds: float, port: int = 0) -> int:
     """How many connections it took."""
     attacker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hostile.attacks", name, str(server.port), str(seconds)),
+        *(sys.executable, "-m", "hostile.attacks", name, str(port or server.port), str(seconds)),
         cwd=HERE.parent,
         stdout=asyncio.subprocess.PIPE,
     )
