@@ -8,6 +8,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -49,6 +50,11 @@ class Endless:
         if self.kind == "replaced":
             artifact = {"artifactId": "a", "parts": [{"kind": "text", "text": f"{number}{PIECE}"}]}
             return {**about, "kind": "artifact-update", "artifact": artifact, "append": False}
+        if self.kind == "file":
+            content = b64encode(f"{task_id} {number} {PIECE}".encode()).decode()
+            file = {"kind": "file", "file": {"name": f"{number}.txt", "bytes": content}}
+            artifact = {"artifactId": f"a{number}", "parts": [file]}
+            return {**about, "kind": "artifact-update", "artifact": artifact}
         parts = [{"kind": "text", "text": PIECE}]
         said = {"kind": "message", "messageId": f"m{number}", "role": "agent", "parts": parts}
         status = {"state": "working", "message": said}
@@ -145,6 +151,10 @@ def token(who: str) -> str:
     return f"a-token-of-{who}-0123456789"
 
 
+def sizes(folder: Path) -> list[int]:
+    return [each.stat().st_size for each in folder.glob("*/*")]
+
+
 async def start(url: str, who: str, text: str) -> Any:
     said = {"kind": "message", "messageId": f"m-{who}", "role": "user"}
     said |= {"parts": [{"kind": "text", "text": text}]}  # type: ignore[dict-item]
@@ -153,7 +163,7 @@ async def start(url: str, who: str, text: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["artifact", "replaced", "message"])
+@pytest.mark.parametrize("kind", ["artifact", "replaced", "message", "file"])
 async def test_the_tasks_of_a_caller_share_one_budget_and_others_go_on(
     tmp_path: Path, kind: str
 ) -> None:
@@ -163,13 +173,13 @@ async def test_the_tasks_of_a_caller_share_one_budget_and_others_go_on(
         callers[name] = Known(secret=Secret(file=str(tmp_path / name)))
     own = settings(tmp_path, auth={"token": Tokens(callers=callers)})
     limits = replace(Limits(), max_relayed_size=BUDGET, max_task_size=8 * BUDGET)
-    own = replace(own, limits=limits)
+    own = replace(own, limits=limits, files=replace(own.files, folder=str(tmp_path / "files")))
     one, two = Endless(kind), Endless(kind)
     async with asyncio.timeout(LIMIT):
         with listening(one) as first, listening(two) as second:
             sections = {
-                "one": {"url": first, "dialect": "a2a-0.3"},
-                "two": {"url": second, "dialect": "a2a-0.3"},
+                name: {"url": url, "dialect": "a2a-0.3", "result_files": "reference"}
+                for name, url in (("one", first), ("two", second))
             }
             async with gateway(sections, own) as front:
                 calm = (await start(front.at("one"), "bob", "calm"))["result"]["id"]
@@ -195,6 +205,9 @@ async def test_the_tasks_of_a_caller_share_one_budget_and_others_go_on(
                     written.append(len(json.dumps(found["result"])))
                 assert mine
                 assert max(written) < 2 * BUDGET
+                kept = sizes(tmp_path / "files")
+                assert bool(kept) == (kind == "file")
+                assert sum(kept) < 6 * BUDGET  # what has ended is kept, and counts no more
                 expected = {*one.opened[1:], *two.opened}
                 await until(lambda: expected <= one.canceled | two.canceled)
                 one.release.set()

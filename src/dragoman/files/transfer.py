@@ -8,6 +8,7 @@ at our file door, or a link is downloaded to disk and its content sent.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -63,6 +64,8 @@ class FileTransfer(Struct, kw_only=True):
     is_brought: Callable[[str], Awaitable[bool]] | None = None
     """Returns whether our caller brought a link itself. It is passed on unchanged: downloaded by
     us, a file that is not for the caller would reach it as a result of the agent."""
+    count: Callable[[int], None] | None = None
+    """Counts bytes that are about to be kept here. Raises `TooMany` if they are too many."""
     note: Callable[[str], Awaitable[None]] | None = None
     """Called with a file that could not be converted and is passed on unchanged. Without it, that
     is an error."""
@@ -134,7 +137,7 @@ class FileTransfer(Struct, kw_only=True):
             return part
         if not self.door.offers:
             raise Unsupported("This agent takes files by their address only, and we have none")
-        return await self._or_as_it_is(part, self.door.offer(part, task_id=self.task_id))
+        return await self._or_as_it_is(part, self._offered(part))
 
     async def _link(self, part: Link) -> AnyPart:
         own = self.is_own is not None and self.is_own(part.url)
@@ -146,8 +149,26 @@ class FileTransfer(Struct, kw_only=True):
                 await self.note("A file is passed on as it is: the caller itself brought the link")
             return part
         download = self.door.fetch if fetches else self.door.mirror
-        chunks = self.chunks if own else None
+        chunks = self._counted(self.chunks if own and self.chunks else self.door.downloader.chunks)
         return await self._or_as_it_is(part, download(part, task_id=self.task_id, chunks=chunks))
+
+    async def _offered(self, part: Blob) -> AnyPart:
+        if self.count is not None:
+            self.count(len(part.content))
+        return await self.door.offer(part, task_id=self.task_id)
+
+    def _counted(self, chunks: Callable[[str], Chunks]) -> Callable[[str], Chunks]:
+        count = self.count
+        if count is None:
+            return chunks
+
+        async def download(url: str) -> Chunks:
+            async with aclosing(chunks(url)) as file:
+                async for chunk in file:
+                    count(len(chunk))
+                    yield chunk
+
+        return download
 
     async def _or_as_it_is(self, part: AnyPart, converted: Awaitable[AnyPart]) -> AnyPart:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -46,12 +46,16 @@ class Downloads(Protocol):
 
 
 def prepare_files(
-    agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn, parts: Iterable[AnyPart]
+    agent: UpstreamAgent,
+    peer: UpstreamPeer,
+    turn: Turn,
+    parts: Iterable[AnyPart],
+    count: Callable[[int], None],
 ) -> None:
     """Prepares the conversion of the files of a task, if there are any among these parts, or if
-    results may have to be converted."""
+    results may have to be converted. `count` counts what is kept of results."""
     if peer.files is None and converts_files(agent, turn, parts):
-        peer.files = _relayed_files(agent, peer, turn)
+        peer.files = _relayed_files(agent, peer, turn, count)
 
 
 def converts_files(agent: UpstreamAgent, turn: Turn, parts: Iterable[AnyPart]) -> bool:
@@ -70,7 +74,9 @@ def converts_results(agent: UpstreamAgent, dialect: str) -> bool:
     return not (takes.by_value and takes.by_reference)
 
 
-def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> RelayedFiles:
+def _relayed_files(
+    agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn, count: Callable[[int], None]
+) -> RelayedFiles:
     """Returns the converter of the files of one task."""
     door = agent.door
     assert door is not None  # noqa: S101  it is asked before
@@ -97,6 +103,7 @@ def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Rela
             chunks=chunks,
             is_own=partial(_is_of, agent),
             is_brought=partial(_is_brought, turn),
+            count=count,
             note=partial(turn.log, level="warning"),
         )
     return RelayedFiles(down, up)

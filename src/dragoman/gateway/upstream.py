@@ -166,7 +166,7 @@ class RemoteUpstream(Upstream):
         """Learns the card of the agent, and prepares the conversion of files."""
         try:
             self._asked.learn(peer.card, peer.dialect, peer.label)
-            prepare_files(self._asked, peer, self._turn, self._turn.message.parts)
+            prepare_files(self._asked, peer, self._turn, self._turn.message.parts, self.count)
         except BaseException:
             await peer.leave()
             raise
@@ -363,7 +363,7 @@ class RemoteUpstream(Upstream):
         op = answer.op
         said = answer.message or Message(message_id="", role=Role.USER, parts=())
         dialect = DIALECTS[peer.dialect]
-        prepare_files(self._asked, peer, self._turn, answer.parts)
+        prepare_files(self._asked, peer, self._turn, answer.parts, self.count)
         if dialect.conversation is not None:
             await peer.call(replace(op, parts=answer.parts), ctx)
             await self._tell_lost([name for name, has in _BESIDE_PARTS.items() if has(said)])

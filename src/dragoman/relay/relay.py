@@ -66,6 +66,7 @@ class Relay(EventMirror):
         self._share: SizeShare | None = None
         """Its part in the budget of its caller. A task that ends with its first events needs
         none."""
+        upstream.count = self._count
         self._unsent = False
         """Whether an attempt to send the message failed before anything was sent."""
 

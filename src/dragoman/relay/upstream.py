@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 
 from msgspec import Struct
@@ -41,6 +41,9 @@ class Upstream(ABC):
     reply_within = 2.0
     """Seconds after which our task becomes visible although the agent has not answered. A direct
     reply, or an error, that comes later ends the task."""
+    count: Callable[[int], None] = staticmethod(lambda size: None)
+    """Counts bytes that are kept for the task in the budget of its caller, once a relay has set it.
+    Raises `TooMany` if it is used up."""
     replies = False
     """Whether a direct reply of the agent, and the message with which it completes a task, become a
     direct reply and a final message of ours. If not, they become an artifact of our task, unless it
