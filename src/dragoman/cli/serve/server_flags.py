@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from dragoman.settings import Settings
+if TYPE_CHECKING:  # help about a server loads no settings
+    from dragoman.settings import Settings
 
 Host = Annotated[str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")]
 Port = Annotated[

@@ -145,6 +145,8 @@ class LinkedAgent(ReceivingAgent):
         """Asks for the open answers of the sessions whose link was lost, or expects them soon if
         the agent cannot be asked: a part of them, or their end, may have been lost with the
         link."""
+        if not self.links:
+            return  # lost again: the next link asks
         sessions, self._unsure = self._unsure, set()
         if not self.understands(RESUBSCRIBE):
             for task in self._tasks.values():
