@@ -63,8 +63,8 @@ class Client:
         answer = msgspec.json.decode(body)
         if "error" in answer:
             error = answer["error"]
-            if isinstance(error, str):  # a gateway that has no such agent, or not yet
-                raise Refused(0, error)
+            if isinstance(error, str):  # before the server knows its agents: it waits for its store
+                raise Refused(UNAVAILABLE if error == "store_unavailable" else 0, error)
             raise Refused(error["code"], error["message"])
         return answer["result"]
 

@@ -241,6 +241,10 @@ class IatService(Service):
         )
         return IatSender(_context(session, said, found), found, session, said, frame.headers)
 
+    def has_credentials(self, frame: Frame) -> bool:
+        """Implements `Admission`: an envelope carries its `auth_token` in the metadata."""
+        return b'"metadata"' in frame.body
+
     @property
     def admits_everyone(self) -> bool:
         """Whether nobody is refused, as `Admission` requires."""

@@ -79,6 +79,10 @@ class Admission(Protocol):
         """Returns the caller of the frame that the session received last, or raises
         `Unauthenticated`."""
 
+    def has_credentials(self, frame: Frame) -> bool:
+        """Returns whether the body of a frame seems to hold credentials, even if the frame cannot
+        be decoded."""
+
     async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
         """Returns whether the headers alone authenticate a request or a WebSocket. If not, the body
         or the first frame has to, and until then the limits for unknown callers apply. Raises
@@ -201,8 +205,8 @@ class Exchange:
             try:
                 self.caller = await admission.admit(self.session, frame, certificate)
             except Unauthenticated:
-                if is_unreadable(signal):
-                    # Its credentials may stand in the part that nobody could read.
+                if is_unreadable(signal) and admission.has_credentials(frame):
+                    # They may stand in the part that nobody could read.
                     raise signal.error from None
                 raise
             self.ctx = self.caller.ctx
