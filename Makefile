@@ -22,7 +22,9 @@ MAKEFLAGS += -j4
 # Proxies for the tests of deploy/, a clock that jumps, a chat server, and the bench's load of gets.
 # RUNLEVEL=1 keeps them from being started.
 DEBIAN := nginx-light haproxy libfaketime ngircd pgbouncer postgresql wrk
-.PHONY: help setup demo test test-quick test-full check fmt bench proto lock docs pictures debian clean
+# 100 MB, for the pages alone.
+BROWSER := chromium-headless-shell fonts-dejavu-core
+.PHONY: help setup demo test test-quick test-full check fmt bench proto lock docs pictures debian browser clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -66,7 +68,7 @@ test-quick: $(COMPILED) ## What to run before each commit: all tests that need n
 	@DRAGOMAN_QUICK=1 $(BIN)/python -m pytest -q -n 5 $(TOGETHER) -m "not slow" $(ARGS)
 
 # One after another: many measure. pytest says at the end how long it took, and what took longest.
-test-full: check .peers/.ready-all $(DOCS_READY) debian ## All tests with the full counts of the issues, and all frameworks
+test-full: check .peers/.ready-all $(DOCS_READY) debian browser ## All tests with the full counts of the issues, and all frameworks
 	@echo "All tests with full counts: about two and a half hours on two cores, and at most $(FULL_AT_MOST)."
 	@DRAGOMAN_FULL=1 timeout --foreground -s INT -k 5m $(FULL_AT_MOST) $(BIN)/python -m pytest -q -s --timeout=1800 --durations=50 $(ARGS)
 
@@ -103,6 +105,11 @@ debian: ## Install what the tests and the bench use of Debian's, if this machine
 	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \
 	{ [ "$$(id -u)" = 0 ] && apt-get update -q && RUNLEVEL=1 apt-get install -y -q --no-install-recommends $(DEBIAN); } >/dev/null 2>&1 || \
 	echo "make: not all of $(DEBIAN) could be installed; the tests that need one say so and are skipped"
+
+browser: debian ## Install Debian's browser, in which the tests look at pages, if this machine lets us
+	@dpkg -s $(BROWSER) >/dev/null 2>&1 || \
+	{ [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q --no-install-recommends $(BROWSER); } >/dev/null 2>&1 || \
+	echo "make: $(BROWSER) could not be installed; the tests that need it say so and are skipped"
 
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build

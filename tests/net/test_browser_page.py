@@ -64,7 +64,7 @@ async def test_each_of_several_agents_has_a_page() -> None:
             told = await client.get(f"{url}/agents/{name}")
             assert told.headers["content-type"] == "application/json"
         listed = await client.get(url, headers=BROWSER)
-        assert f"<a href='{url}/agents/one/'>One</a>" in listed.text
+        assert f"<a href='{url}/agents/one/'><bdi>One</bdi></a>" in listed.text
         assert (await client.get(url)).status_code == 404
 
 

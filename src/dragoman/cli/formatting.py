@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 import msgspec
@@ -22,9 +21,7 @@ from dragoman.core.model import (
     Task,
     Text,
 )
-
-# Escape sequences could overwrite the output, and bidirectional overrides could reverse it.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+from dragoman.core.shown_text import remove_controls
 
 COLOURS = {
     State.COMPLETED: "green",
@@ -39,7 +36,7 @@ COLOURS = {
 
 def clean(text: str) -> str:
     """Returns the text without control characters that a terminal would execute."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n"))
+    return remove_controls(text)
 
 
 def line(text: object, most: int = 200) -> str:

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from dragoman.core.shown_text import HIDDEN_CHARACTERS, remove_hidden
+
 DISCOVER, CARD, TASK, STATUS, RESULT, CANCEL, ACK = (
     *("discover", "card", "task", "status", "result", "cancel", "ack"),
 )
@@ -41,13 +43,6 @@ LONGEST_MARKER, LONGEST_VALUE = 4096, 256
 """The characters of the longest first line that is read as a marker, and of the longest value that
 is written."""
 
-_HIDDEN = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
-)
-"""Characters that show nothing, or that change the direction of those around them."""
-_hidden = re.compile(f"[{_HIDDEN}]")
-
 _KEY = r"[A-Za-z_-][A-Za-z0-9_-]*"
 # A bare value does not end with `]`, so that text behind the marker is not taken for a value.
 _VALUE = r'"(?:[^"\\]|\\.)*"|[^\s"\]][^\s\]]*(?:\]+[^\s\]]+)*'
@@ -64,7 +59,7 @@ _mention = re.compile(
     r"<@[!&]?([\w.:-]+)>[:,]?\s*|@(\w[\w.+=/:#-]*?)(?:[:,]?\s+|[:,](?=\\?\[)|[:,]?\Z)"
 )
 
-_GAP = f"[{_HIDDEN}]*"
+_GAP = f"[{HIDDEN_CHARACTERS}]*"
 _LIKENESS = _GAP + _GAP.join(("[Aa]", "2", "[Aa]", ":")) + f"|{_GAP}附{_GAP}件"
 _like_marker = re.compile(rf"\[(?= *(?:{_LIKENESS}))")
 _escaped_marker = re.compile(rf"\[ (?= *(?:{_LIKENESS}))")
@@ -74,7 +69,7 @@ _escaped_marker = re.compile(rf"\[ (?= *(?:{_LIKENESS}))")
 _attachment = re.compile(r"\[附件[:：](.*)\]")
 _fence = re.compile(r" {0,3}(`{3,}|~{3,})")
 # Quotes and backslashes break the JSON of the reference parser; its shell expands `*` and `?`.
-_unsafe_value = re.compile(rf"[\s{_HIDDEN}\[\]\"'`\\*?]+")
+_unsafe_value = re.compile(rf"[\s{HIDDEN_CHARACTERS}\[\]\"'`\\*?]+")
 _written_name = re.compile(r"[a-z_-]+")
 
 
@@ -118,7 +113,7 @@ def parse(text: str, *, mentions: Iterable[str] = ()) -> LiteMessage | None:
     if len(line) > LONGEST_MARKER:
         return None
     found, behind = _marker_in(line)
-    if found is None or _hidden.search(found[0]):
+    if found is None or remove_hidden(found[0]) != found[0]:
         return None
     behind = behind.strip()
     body, attachments = take_attachments(f"{behind}\n{body}" if behind else body)
@@ -169,7 +164,7 @@ def value_out(value: str) -> str:
 
 def file_name(name: str) -> str:
     """Returns the name of a file without any folders, or an empty text if there is none."""
-    last = re.split(r"[/\\]", _hidden.sub("", name))[-1]
+    last = re.split(r"[/\\]", remove_hidden(name))[-1]
     last = " ".join(last.split())
     return "" if last.strip(".") == "" else last
 
