@@ -279,7 +279,7 @@ async def test_a_task_has_only_so_many_hooks() -> None:
         {"scheme": "Bearer\n"},
         {"scheme": "Bearer", "credentials": "ü"},
         {"token": "x" * 5000},
-        {"hook_id": "x" * 300},
+        {"hook_id": "x" * 513},
         {"hook_id": "h\n2026-01-01T00:00:00.000Z error all is lost"},
     ],
 )

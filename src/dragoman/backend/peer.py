@@ -35,6 +35,7 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.ids import check_ids
 from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Message, State, Status, Task
@@ -131,6 +132,8 @@ class BackendPeer:
             return cast(ops.R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
         if isinstance(op, ops.GetExtendedCard):
             raise ExtendedCardOff()  # if there is one, `AuthorizingPeer` in front returns it
+        if isinstance(op, ops.SendMessage):
+            check_ids(op)
         try:
             # `_ANSWERS` binds the type of the result to the operation; a table cannot express it.
             return cast(ops.R, await self._named_answer(op, ctx))
@@ -139,6 +142,8 @@ class BackendPeer:
 
     async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields what the function yields, as it comes."""
+        if isinstance(op, ops.SendMessage):
+            check_ids(op)
         try:
             async with aclosing(self._named_stream(op, ctx)) as batches:
                 async for batch in batches:

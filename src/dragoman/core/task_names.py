@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 
+from .ids import is_id
+
 MARK = "~"
 DIGITS = 16
 """The number of characters of the digest. The digest is not a secret: every look-up checks the
 owner of the task that it finds."""
 LONGEST = 200
-"""The maximum number of characters of a name."""
+"""The maximum number of characters of a name. It is shorter than other ids (`core.ids`),
+since the id of the task consists of the name and the digest."""
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -43,4 +46,4 @@ def called(task_id: str) -> str:
 
 def fit(name: str) -> bool:
     """Returns whether a caller may give a task this name."""
-    return 0 < len(name) <= LONGEST and name.isprintable()
+    return is_id(name, LONGEST)

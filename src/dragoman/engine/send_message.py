@@ -18,6 +18,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Opened
 from dragoman.core.extensions import IDEMPOTENCY
+from dragoman.core.ids import check_ids
 from dragoman.core.lifecycle import FINAL, WAITING, shortened
 from dragoman.core.model import Message, Role, State, Task, from_caller
 from dragoman.core.operations import Resolve, SendMessage, SetHook
@@ -52,6 +53,7 @@ class MessageSender:
 
     async def send(self, op: SendMessage, ctx: Context) -> Task | Message:
         """Returns the task of a message, or the direct reply to it."""
+        check_ids(op)
         key: Idempotency | None = None
         task_id = ""
         if op.open_as or ctx.idempotency_key or ctx.extensions:
@@ -86,6 +88,7 @@ class MessageSender:
 
     async def place(self, op: SendMessage, ctx: Context) -> Place:
         """Returns where the stream of a message begins."""
+        check_ids(op)
         key: Idempotency | None = None
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, again = await self._before(op, ctx)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.core.model import AnyPart, Message, Text
-from dragoman.core.task_names import LONGEST
+from dragoman.core.task_names import fit
 
 from .answers import Origin
 from .heard_message import HeardMessage
@@ -21,7 +21,7 @@ def task_name(origin: Origin) -> str:
     without markers are ours, so the name says which they are."""
     kind = "" if origin.marked else "~"
     name = f"{kind}{origin.id}@{origin.room}"
-    if len(name) <= LONGEST and name.isprintable():
+    if fit(name):
         return name
     return f"{kind}{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
 

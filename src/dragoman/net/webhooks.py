@@ -13,6 +13,7 @@ from urllib.parse import quote
 from dragoman import spans
 from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.events import Stamped
+from dragoman.core.ids import check_id
 from dragoman.core.model import Hook, Task
 from dragoman.dialects.a2a.push import push, wants_task
 from dragoman.engine.webhook_transport import WebhookAnswer
@@ -26,7 +27,6 @@ from dragoman.security.outbound.guarded_http import (
 from dragoman.security.secret_box import SECRETS, SecretBox
 
 NO_HEADERS: Mapping[str, str] = {}
-LONGEST_ID = 256
 NEED_PROOF = frozenset(
     ("concealed", "digest", "dpop", "gnap", "hoba", "mutual", "negotiate", "ntlm", "vapid")
 )
@@ -55,10 +55,7 @@ class WebhookSender:
 
     async def check(self, hook: Hook) -> None:
         """Raises `BadParams` for a hook that cannot be called or must not be called."""
-        if len(hook.hook_id) > LONGEST_ID:
-            raise BadParams(f"An id has at most {LONGEST_ID} characters", field="id")
-        if not hook.hook_id.isprintable():
-            raise BadParams("An id has no control characters", field="id")
+        check_id(hook.hook_id, "id")
         for field in SECRETS:
             value = getattr(hook, field)
             if value and not safe_field(value):

@@ -36,6 +36,7 @@ from dragoman.agent.remote_calls import MOST_HOPS, SENT, StartedCall, TurnAccess
 from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, PeerMisbehaved, Unsupported
 from dragoman.core.events import Stamped
+from dragoman.core.ids import is_id
 from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
 
@@ -236,12 +237,14 @@ def _id_in(answer: Sequence[Entry] | Entry | Task | None) -> str:
 
 
 def _check_ids(task_id: str, context_id: str) -> None:
-    """Raises `PeerMisbehaved` for ids that are too long to be stored with our task and repeated
-    with every call about it."""
-    if len(task_id) > MAX_REMOTE_ID_LENGTH or len(context_id) > MAX_REMOTE_ID_LENGTH:
-        raise PeerMisbehaved(
-            f"The agent gave its task an id of more than {MAX_REMOTE_ID_LENGTH} characters"
-        )
+    """Raises `PeerMisbehaved` for ids that cannot be stored with our task and repeated with every
+    call about it."""
+    for each in (task_id, context_id):
+        if each and not is_id(each, MAX_REMOTE_ID_LENGTH):
+            raise PeerMisbehaved(
+                f"The agent gave its task an id of more than {MAX_REMOTE_ID_LENGTH} characters, or "
+                "one with control characters"
+            )
 
 
 def _short_id(task_id: str) -> str:

@@ -19,6 +19,7 @@ from dragoman.core.errors import (
     Forbidden,
     Unauthenticated,
 )
+from dragoman.core.ids import check_id
 from dragoman.core.peer import ANYONE, DEADLINE, HOPS, Context
 from dragoman.net.http.asgi import Header
 
@@ -49,7 +50,6 @@ _TELLING = frozenset(
 )
 _FEW_DIGITS = re.compile(r"[0-9]{1,4}").fullmatch
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?").fullmatch
-MOST_KEY_CHARS = 255
 MOST_CURSOR_DIGITS = 18
 """Cursors are 64-bit numbers; int() of a longer string would also be a cheap way to burn CPU."""
 
@@ -115,9 +115,8 @@ def deadline_in(value: str) -> float | None:
 
 
 def key_in(value: str) -> str:
-    """Returns the idempotency key. Raises `BadParams` if it is too long."""
-    if len(value) > MOST_KEY_CHARS:
-        raise BadParams(f"Idempotency-Key is longer than {MOST_KEY_CHARS} characters.")
+    """Returns the idempotency key. Raises `BadParams` if it cannot be one."""
+    check_id(value, "Idempotency-Key")
     return value
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, StoreError
 from dragoman.security.server_secret import FILE, VARIABLE, folder_of
 from dragoman.store import Store, open_store
 from dragoman.store.approvals import audit_of
@@ -46,7 +46,8 @@ def copy(
 ) -> None:
     """Copy everything in a store to another one: tasks, logs, webhooks, keys, sessions, agents.
 
-    A copy that was interrupted goes on where it was when the same command is run again.
+    A copy that was interrupted goes on where it was when the same command is run again. A task that
+    the target cannot hold is named and skipped; the exit code is then 1.
     """
     origin = where(source)
     if origin == where(target):
@@ -55,17 +56,29 @@ def copy(
         check_place(each, create=each == target)
     key = _check_keys(source, target)
 
-    async def main() -> dict[str, tuple[int, int]]:
+    async def main() -> tuple[dict[str, tuple[int, int]], int]:
         async with _opened(source) as theirs, _opened(target) as ours:
-            return await _copied(StoreCopy(theirs, ours, origin, wall_clock), follow=follow)
+            work = StoreCopy(theirs, ours, origin, wall_clock, on_skip=_print_skipped)
+            return await _copied(work, follow=follow), await work.count_skipped()
 
-    compared = asyncio.run(main())
+    compared, skipped = asyncio.run(main())
     differ = [name for name, (theirs, ours) in compared.items() if theirs != ours]
     _print(compared, as_json=as_json)
     if differ:
         raise SystemExit(f"dragoman: The counts of {', '.join(differ)} differ; the copy is open.")
     for line in _beside(source, target, key):
         print(line, file=sys.stderr)
+    if skipped:
+        tasks = "1 task was" if skipped == 1 else f"{skipped} tasks were"
+        raise SystemExit(
+            f"dragoman: {tasks} skipped, and the source still has them. The copy is complete "
+            "otherwise."
+        )
+
+
+def _print_skipped(task_id: str, error: StoreError) -> None:
+    # The id may contain control characters; `repr` shows them without sending them to a terminal.
+    print(f"Skipped the task {task_id!r}: {error.message}", file=sys.stderr, flush=True)
 
 
 async def _copied(work: StoreCopy, *, follow: bool) -> dict[str, tuple[int, int]]:

@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.core.errors import ConfigError, PeerUnreachable, Unauthenticated
+from dragoman.core.ids import is_id
 from dragoman.net.webhooks import signed
 from dragoman.security.jwks import JwksFetcher, keys_in
 
@@ -155,7 +156,7 @@ def _check_form(headers: Mapping[str, str], proof: Proof, now: float) -> tuple[s
     """Returns the id and the time of a signed call. Raises `Unauthenticated` if they are invalid
     whatever the body is."""
     id = headers.get(ID, "")
-    if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
+    if not is_id(id, LONGEST_ID):
         raise Unauthenticated("The call has no webhook-id.")
     at = headers.get(AT, "")
     if not (at.isascii() and at.isdigit() and len(at) <= 12):

@@ -17,7 +17,7 @@ from dragoman.core.events import Opened, Stamped
 from dragoman.core.model import AnyPart, Json, Message, Role, State, Task, Text
 from dragoman.core.operations import AnyOperation, CancelTask, GetExtendedCard, SendMessage, Watch
 from dragoman.core.session import Frame, Id, Signal
-from dragoman.core.task_names import LONGEST
+from dragoman.core.task_names import fit
 
 from .card import CardDetails, body_out, card_out
 from .errors import refusal_of
@@ -158,7 +158,7 @@ def operation_in(
     task = message.task
     if message.type == DISCOVER:
         return GetExtendedCard()
-    if not task or len(task) > LONGEST:
+    if not fit(task):
         return None
     if message.type == TASK:
         asked = send_in(message.body, more, task, message_id)

@@ -194,6 +194,7 @@ class PostgresStore(OutboxCalls):
     # Tasks: the caller's side.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        _check_task_id(task_id)
         row = await self._write(
             lambda db: claims.add_input(db, scope, task_id, said, question, self._time())
         )
@@ -201,6 +202,7 @@ class PostgresStore(OutboxCalls):
         return row
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
+        _check_task_id(task_id)
         row = await self._write(lambda db: claims.ask_cancel(db, scope, task_id, self._time()))
         self._tell_worker(row)
         return row
@@ -227,11 +229,12 @@ class PostgresStore(OutboxCalls):
         )
 
     async def _read_task(self, task_id: str, job: Job[R]) -> R:
-        if "\0" in task_id:  # no text in PostgreSQL contains it
-            raise TaskNotFound(task_id=task_id)
+        _check_task_id(task_id)
         return await self._read(job)
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
+        if "\0" in which.context_id:
+            return Listing([], [], 0)
         return await self._read(lambda db: reader.find(db, scope, which, limit))
 
     # Runs.
@@ -248,13 +251,16 @@ class PostgresStore(OutboxCalls):
     # Webhooks.
 
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
+        _check_task_id(hook.task_id)
         await self._write(lambda db: outbox.set_hook(db, scope, hook, self._time()))
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
         return await self._read_task(task_id, lambda db: outbox.hooks(db, scope, task_id))
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
-        await self._write(lambda db: outbox.delete_hook(db, scope, task_id, hook_id))
+        _check_task_id(task_id)
+        if "\0" not in hook_id:
+            await self._write(lambda db: outbox.delete_hook(db, scope, task_id, hook_id))
 
     async def claim_deliveries(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
@@ -312,3 +318,9 @@ class PostgresStore(OutboxCalls):
 
     async def remove_traces(self, seconds: float) -> bool:
         return True
+
+
+def _check_task_id(task_id: str) -> None:
+    """Raises `TaskNotFound` for an id that no task here has: no text in PostgreSQL contains NUL."""
+    if "\0" in task_id:
+        raise TaskNotFound(task_id=task_id)

@@ -6,6 +6,9 @@ what the source was, and a copy that was interrupted goes on with the next pass.
 nothing changed at the source leaves the two equal. This is why the last pass comes after the last
 server has left the source, and why only then the copy is marked as complete.
 
+A task that the target cannot hold, such as one with NUL in an id, which PostgreSQL refuses, is
+skipped: it is named, and everything else is copied and compared without it.
+
 No server starts on an incomplete copy: a task would run there and at the source.
 """
 
@@ -15,11 +18,11 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, StoreError, StoreUnavailable
 
 from ..clock import Clock
 from ..interface import Store
-from .stored_task import CopyMark, TaskVersion
+from .stored_task import CopyMark, StoredTask, TaskVersion
 
 PAGE = 1000
 """The number of tasks whose versions are compared at a time."""
@@ -33,17 +36,30 @@ PASSES = 10
 
 Progress = Callable[[int], None]
 """Called with the number of tasks that are known to be the same at both ends."""
+OnSkip = Callable[[str, StoreError], None]
+"""Called with the id of a task that the target cannot hold, and with the reason."""
 
 
 class StoreCopy:
     """A copy of one store to another. Both are open."""
 
-    def __init__(self, source: Store, target: Store, origin: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        origin: str,
+        clock: Clock,
+        on_skip: OnSkip = lambda task_id, error: None,
+    ) -> None:
         """`origin` says where the source is, without secrets."""
         self._source, self._target = source, target
         self._origin, self._clock = origin, clock
         self._batch = max(1, BATCH // 20)
         """The number of tasks of the next transaction."""
+        self._on_skip = on_skip
+        self._skipped: dict[str, tuple[object, ...]] = {}
+        """The versions of the tasks that the target cannot hold. Such a task is tried again when it
+        has changed."""
 
     async def begin(self) -> bool:
         """Checks both stores and marks the target as a copy. Returns whether the copy was begun
@@ -102,7 +118,12 @@ class StoreCopy:
     ) -> int:
         """Makes the tasks after one id, up to and including another, the same at both ends."""
         known = await self._known(after, last)
-        differing = [name for name, version in page if known.pop(name, None) != version]
+        differing = [
+            name
+            for name, version in page
+            if known.pop(name, None) != version and self._skipped.get(name) != version
+        ]
+        versions = dict(page)
         gone = list(known)
         if gone:
             await self._target.erase(gone)
@@ -110,12 +131,32 @@ class StoreCopy:
         while copied < len(differing):
             names = differing[copied : copied + self._batch]
             tasks = await self._source.transfer.export_tasks(names)
-            await self._target.transfer.import_tasks(tasks)
+            failures = await self._import(tasks)
+            for task_id, error in failures:
+                if task_id not in self._skipped:
+                    self._on_skip(task_id, error)
+                self._skipped[task_id] = versions[task_id]
+            if self._skipped:
+                for name in set(names) - {task_id for task_id, _ in failures}:
+                    self._skipped.pop(name, None)  # it has changed, and could be copied now
             copied += len(names)
             progress(same + copied)
             heavy = sum(each.weight for each in tasks) > LARGE
             self._batch = max(1, self._batch // 2) if heavy else min(BATCH, self._batch * 2)
         return len(differing) + len(gone)
+
+    async def _import(self, tasks: list[StoredTask]) -> list[tuple[str, StoreError]]:
+        """Imports tasks together, or one at a time if that fails because of one of them. Returns
+        those that cannot be imported."""
+        try:
+            await self._target.transfer.import_tasks(tasks)
+            return []
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            if len(tasks) == 1:
+                return [(tasks[0].row.task_id, error)]
+        return [failure for each in tasks for failure in await self._import([each])]
 
     async def _known(self, after: str, last: str | None) -> dict[str, tuple[object, ...]]:
         """Returns the versions that the target has of these tasks."""
@@ -137,8 +178,9 @@ class StoreCopy:
 
     async def finish(self, progress: Progress = lambda done: None) -> dict[str, tuple[int, int]]:
         """Makes the last pass, which needs a source that nobody changes, and marks the copy as
-        complete if it is. Returns how many of each kind the source and the copy have. Raises
-        `ConfigError` if the source goes on changing."""
+        complete if it is, apart from skipped tasks. Returns how many of each kind the source and
+        the copy have, without the skipped tasks. Raises `ConfigError` if the source goes on
+        changing."""
         for _ in range(PASSES):
             if not await self.run_pass(progress):
                 break
@@ -147,6 +189,9 @@ class StoreCopy:
                 "The source goes on changing. Stop whatever writes to it, and run this again."
             )
         source, target = await _counts(self._source), await _counts(self._target)
+        for task in await self._find_skipped():
+            for name, n in task.count().items():
+                source[name] -= n
         compared = {name: (n, target[name]) for name, n in source.items()}
         servers = await self.servers()
         if servers:
@@ -156,6 +201,14 @@ class StoreCopy:
             if mark is not None:
                 await self._target.transfer.write_mark(replace(mark, finished_at=self._clock()))
         return compared
+
+    async def count_skipped(self) -> int:
+        """Returns how many tasks of the source the target cannot hold."""
+        return len(await self._find_skipped())
+
+    async def _find_skipped(self) -> list[StoredTask]:
+        # Those that were removed from the source since then are left out.
+        return await self._source.transfer.export_tasks(list(self._skipped))
 
 
 async def _counts(store: Store) -> dict[str, int]:

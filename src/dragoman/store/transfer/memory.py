@@ -119,18 +119,7 @@ class MemoryTransfer:
     async def count(self) -> dict[str, int]:
         counted = dict.fromkeys(COUNTED, 0)
         for row in list(self._tasks.rows()):
-            each = await self._export(row.task_id)
-            found = (
-                1,
-                0 if each.dropped else row.last_seq,
-                len(each.pieces),
-                len(each.inputs),
-                len(each.records),
-                len(each.keys),
-                len(each.hooks),
-                sum(len(cursor.letters) for cursor in each.hooks),
-            )
-            for name, n in zip(COUNTED, found, strict=True):
+            for name, n in (await self._export(row.task_id)).count().items():
                 counted[name] += n
         return counted
 

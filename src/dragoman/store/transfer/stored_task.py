@@ -62,6 +62,20 @@ class StoredTask(Struct, frozen=True, kw_only=True):
         parts = (*self.pieces, *self.inputs, *(record.value for record in self.records))
         return len(self.task) + sum(map(len, parts))
 
+    def count(self) -> dict[str, int]:
+        """Returns what it adds to the counts of a store."""
+        found = (
+            1,
+            0 if self.dropped else self.row.last_seq,
+            len(self.pieces),
+            len(self.inputs),
+            len(self.records),
+            len(self.keys),
+            len(self.hooks),
+            sum(len(cursor.letters) for cursor in self.hooks),
+        )
+        return dict(zip(COUNTED, found, strict=True))
+
     def split_keys(self) -> tuple[Idempotency | None, list[Idempotency]]:
         """Returns the key of the message that opened the task, and those of later messages of which
         only the key was kept."""
