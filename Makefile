@@ -11,7 +11,7 @@ DOTS = while sleep 2; do printf .; done & dots=$$!; trap "kill $$dots; echo" EXI
 INSTALL = $(BIN)/python tests/packages.py
 COMPILED := $(VENV)/.compiled
 DOCS_READY := $(VENV)/.docs-ready
-# More workers than two cores have: tests wait more than they work (a third of a core each), though
+# More workers than two cores have: tests wait more than they work (a quarter of a core each), though
 # they start processes that work too. tests/conftest.py orders the files.
 TOGETHER := --dist loadfile --no-loadscope-reorder
 FULL_AT_MOST := 6h
@@ -61,7 +61,7 @@ demo: $(RUNS) ## Start agents in every dialect and a gateway, and show them talk
 	@$(BIN)/dragoman demo
 
 test: check $(COMPILED) .peers/.ready debian ## Check, then all tests, with small counts
-	@$(BIN)/python -m pytest -q -n 6 $(TOGETHER) $(ARGS)
+	@$(BIN)/python -m pytest -q -n 9 $(TOGETHER) $(ARGS)
 
 # Each worker collects all tests, five seconds of work; what waits long is left out.
 test-quick: $(COMPILED) ## What to run before each commit: all tests that need no other process, with the smallest counts

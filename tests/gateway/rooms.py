@@ -11,10 +11,12 @@ import httpx2
 
 from dragoman import Agent, connect
 from dragoman.client.agent import RemoteAgent
+from dragoman.net.chat.loopback import LoopbackChannel
 from dragoman.settings import ChannelSettings
 from dragoman.settings.chat import LoopbackSettings
 from dragoman.testing.served import served
 from gateway.behind import Gateway, settings
+from lite.room import joined
 from waiting import until
 
 MEETING = "meeting"
@@ -63,7 +65,14 @@ class Rooms:
         """An agent that the gateway has met."""
         lives = {"meeting": self._member("resident", MEETING, meet=False)}
         own = settings(folder, channels=lives)
-        async with served({name: agent}, own), httpx2.AsyncClient(timeout=60) as client:
+        asker = LoopbackChannel(self._member("asker", MEETING))
+        async with (
+            served({name: agent}, own),
+            joined(asker, MEETING) as other,
+            httpx2.AsyncClient(timeout=60) as client,
+        ):
+            # The gateway asked before the agent was there, and asks again after half a minute.
+            await other.say("[A2A:discover]")
 
             async def served_there() -> bool:
                 card = await client.get(f"{door.at(name)}/.well-known/agent-card.json")

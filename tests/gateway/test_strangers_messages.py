@@ -84,7 +84,7 @@ async def test_a_cancel_after_a_crash_stops_the_task_of_our_message_and_no_other
         async with asyncio.timeout(240), PlainCaller(stranger.url) as direct:
             async with gateway(sections, own) as front, PlainCaller(front.at("desk")) as caller:
                 first = (await caller.send("slow", messageId="same", **at_once))["task"]
-                await until(lambda: states(direct, 1))
+                await until(lambda: begun(caller, first["id"]))
                 lost = asyncio.create_task(
                     caller.send("slow", messageId="same", contextId=first["contextId"], **at_once)
                 )
@@ -109,6 +109,11 @@ async def cancel_in_store(url: str, task_id: str) -> None:
     await store.open()
     await store.ask_cancel(Scope("", "anonymous", "desk"), task_id)
     await store.close()
+
+
+async def begun(caller: PlainCaller, task_id: str) -> bool:
+    """Whether the gateway has heard of the agent's task."""
+    return "message" in (await caller.call("GetTask", id=task_id))["result"]["status"]
 
 
 async def states(direct: PlainCaller, count: int) -> list[str]:

@@ -380,7 +380,7 @@ async def test_a_fallback_is_asked_when_no_address_can_be_reached(tmp_path: Path
 @pytest.mark.slow
 async def test_a_frozen_agent_does_not_hold_up_the_others(tmp_path: Path) -> None:
     async with asyncio.timeout(240), frozen() as cold, doors(tmp_path, "b", "c") as found:
-        more = {**QUICK, "answer_timeout": 3.0, "concurrency": 10, "queue": 5}
+        more = {**QUICK, "answer_timeout": 3.0, "concurrency": 10, "queue": 5, "patience": 10.0}
         sections = {
             name: {"url": url, **more}
             for name, url in zip("abc", (cold, found[0][1].url, found[1][1].url), strict=True)

@@ -45,7 +45,7 @@ async def test_a_task_goes_on_when_the_gateway_starts_again(tmp_path: Path) -> N
 async def test_an_agent_of_another_version_is_shown_as_unsupported(tmp_path: Path) -> None:
     hub, store = new_hub(), f"sqlite:///{tmp_path}/gate.db"
     card = CARD.replace("1.0", "2.0").replace("desk", "next").replace("Desk", "Next")
-    async with gateway(hub, store=store) as gate, member(hub, "next") as other, living(hub=hub):
+    async with member(hub, "next") as other, gateway(hub, store=store) as gate, living(hub=hub):
         await other.hears("discover")
         await other.say(f"[A2A:card]\n{card}")
         await other.say("[A2A:discover]")

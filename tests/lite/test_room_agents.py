@@ -187,7 +187,7 @@ async def test_another_sender_cannot_take_the_name_of_an_agent() -> None:
 
 async def test_an_agent_without_markers_answers_in_a_room_of_two() -> None:
     hub = new_hub()
-    async with gateway(hub) as gate, member(hub, "kiln") as kiln:
+    async with member(hub, "kiln") as kiln, gateway(hub) as gate:
         await kiln.hears("discover")
         await kiln.say("[A2A:card]\nI am Kiln. I shorten texts.")
         await appears(gate.url, "kiln")

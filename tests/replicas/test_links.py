@@ -226,12 +226,12 @@ async def test_a_sub_agent_on_a_websocket_of_one_gateway_is_served_by_both(tmp_p
     ):
         for door in (one, two):
             await sub_agents.appears(door.url, "worker")
+        # The other gateway knows the card, too, which follows the registration.
+        await until(lambda: knows_card(two.url))
         async with (
             connect(f"{one.url}/agents/worker") as here,
             connect(f"{two.url}/agents/worker") as there,
         ):
-            # The other gateway knows the card, too.
-            assert (there.card.name, there.card.version) == ("Worker", "2.1.0")
             assert {"echo", "count"} <= {skill.id for skill in there.card.skills}
             await sub_agents.everything(there)
             asking = await there.send("go", skill="trip")
@@ -242,6 +242,12 @@ async def test_a_sub_agent_on_a_websocket_of_one_gateway_is_served_by_both(tmp_p
             asking = await here.answer(asking, "3")
             assert (asking.state, asking.text) == (State.COMPLETED, "3 days in Rome")
             await sub_agents.everything(here)
+
+
+async def knows_card(url: str) -> bool:
+    """Whether a gateway knows the card of the sub-agent, not only its name."""
+    async with connect(f"{url}/agents/worker") as agent:
+        return (agent.card.name, agent.card.version) == ("Worker", "2.1.0")
 
 
 async def test_a_name_belongs_to_the_sub_agent_that_answers_at_another_gateway(

@@ -108,6 +108,8 @@ class Desk(AgentExecutor):
             )
             return
         if command == "slow":
+            begun = updater.new_agent_message([new_text_part("begun")])
+            await updater.start_work(begun)
             await asyncio.Event().wait()  # until it is canceled
         elif command == "tell" or opening == "tell-answers":
             told = MessageToDict(context.message)
