@@ -1,15 +1,17 @@
 """The pages of the gateway's matrix: docs/gateway-matrix.md and docs/interop-sdks.md.
 
-`python -m gateway.matrix_page` writes them. They show what is declared; `test_matrix.py` and
-`test_strangers.py` prove that it is so.
+`python -m gateway.matrix_page` writes them. They show what is declared; `test_matrix.py`,
+`test_strangers.py` and `test_strangers_from_the_text.py` prove that it is so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.matrix import NAMES, SCENARIOS, through
+from gateway.strangers.from_the_text import PLAIN_AGENTS, PlainAgent
 from gateway.strangers.sdks import ALL_LOSSES, SDKS, STRANGERS, Stranger
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -56,6 +58,13 @@ AGENTS = """\
 The agents are programs on the official SDKs, without a line of ours, in the version and binding \
 that the gateway calls them in. The columns are the dialects of our callers.
 """
+PLAIN = """\
+## Agents written from the source text
+
+The agents are small programs that know the text of their dialect and nothing else: plain sockets, \
+and not a line of ours. Only the scenarios for which that text has words are run, in all of these \
+columns: the dialects of our callers.
+"""
 SDK_INTRO = """\
 # Official SDKs, scenario by scenario
 
@@ -77,20 +86,25 @@ servers](interop-client.md); [the matrix](gateway-matrix.md) has the SDKs with e
 """
 
 
+Row = TypeVar("Row", Stranger, PlainAgent)
+
+
 class Remarks:
     """The reasons below a page, numbered as they come."""
 
     def __init__(self) -> None:
         self._whys: list[str] = []
 
-    def of(self, ways: Iterable[str], scenario: str = "") -> str:
-        """The numbers of what these lose, or a check mark."""
-        known = tuple(ways)
+    def of(
+        self, ways: Iterable[str], scenarios: Iterable[str] = SCENARIOS, more: Iterable[str] = ()
+    ) -> str:
+        """The numbers of what these lose in these scenarios and of `more` reasons, or a check
+        mark."""
+        known, run = tuple(ways), tuple(scenarios)
         whys = dict.fromkeys(
-            loss.why
-            for loss in ALL_LOSSES
-            if loss.dialect in known and scenario in ("", loss.scenario)
+            loss.why for loss in ALL_LOSSES if loss.dialect in known and loss.scenario in run
         )
+        whys |= dict.fromkeys(more)
         for why in whys:
             if why not in self._whys:
                 self._whys.append(why)
@@ -105,8 +119,8 @@ class Remarks:
 def _table(
     corner: str,
     columns: Sequence[str],
-    rows: Iterable[Stranger],
-    cell: Callable[[Stranger, str], str],
+    rows: Iterable[Row],
+    cell: Callable[[Row, str], str],
     heads: Sequence[str],
 ) -> list[str]:
     lines = [f"| {corner} | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
@@ -143,6 +157,16 @@ def matrix_page() -> str:
 
     lines.append(AGENTS)
     lines += _table("agent \\ caller", list(NAMES), STRANGERS, is_called, names)
+
+    def is_called_plainly(agent: PlainAgent, caller: str) -> str:
+        if not caller:
+            return ", ".join(agent.scenarios)
+        not_run = filter(None, (agent.why_not(caller, each) for each in agent.scenarios))
+        return remarks.of(through(caller, agent.dialect), agent.run_by(caller), not_run)
+
+    lines.append(PLAIN)
+    heads = ["scenarios", *names]
+    lines += _table("agent \\ caller", ["", *NAMES], PLAIN_AGENTS, is_called_plainly, heads)
     return "\n".join((*lines, *remarks.lines())) + "\n"
 
 
@@ -160,7 +184,7 @@ def sdk_page() -> str:
             "SDK, version, binding",
             list(SCENARIOS),
             STRANGERS,
-            lambda each, scenario, ways=ways: remarks.of(ways(each), scenario),
+            lambda each, scenario, ways=ways: remarks.of(ways(each), (scenario,)),
             list(SCENARIOS),
         )
     return "\n".join((*lines, *remarks.lines())) + "\n"

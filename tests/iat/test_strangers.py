@@ -16,6 +16,8 @@ import pytest
 from websockets.asyncio.client import connect as open_socket
 
 from dragoman import State, connect
+from dragoman.client.agent import RemoteAgent
+from dragoman.core.errors import PeerRefused
 from dragoman.core.events import ArtifactChunk, Note, Noted
 from dragoman.core.model import Blob, Task
 from dragoman.iat import Host
@@ -386,3 +388,36 @@ async def test_the_query_names_files_and_shows_data() -> None:
     plain, rich = (each.payload for each in agent.executes())
     assert plain["query"] == "only words"
     assert rich["query"] == '{"page":3}\nWhat is this?\na.png (image/png, 4 bytes)'
+
+
+BEGUN = {"action": "think", "thought_text": "begun"}
+NO_PAPER = {"error": {"code": "paper", "message": "No paper left"}}
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["after a thought", "alone"])
+@pytest.mark.parametrize("action", ["", "done"])
+async def test_a_code_that_is_a_word_is_the_reason(begun: bool, action: str) -> None:
+    def fail(stranger: Stranger, asked: Asked) -> Reply:
+        thoughts = [envelope("notification", BEGUN, asked.id)] if begun else []
+        end = {"action": action, **NO_PAPER} if action else NO_PAPER
+        return stream([*thoughts, envelope("response", end, asked.id)])
+
+    async def tell(caller: RemoteAgent) -> Task:
+        async with caller.stream("print") as events:
+            async for _ in events:
+                pass
+            assert isinstance(events.task, Task)
+            return events.task
+
+    with running(Stranger(fail, "*")) as agent:
+        async with connect(f"iat+{agent.url}/", allow_private=True) as caller:
+            if not action:  # the call itself is refused
+                with pytest.raises(PeerRefused, match="No paper left") as refused:
+                    await tell(caller)
+                assert (refused.value.reason, refused.value.public["code"]) == ("paper", "paper")
+                return
+            task = await tell(caller)
+            assert task.state is State.FAILED
+            message = task.status.message
+            assert message is not None
+            assert (message.text, message.metadata) == ("No paper left", {"reason": "paper"})

@@ -169,9 +169,17 @@ class PeerError(DragomanError):
 class PeerRefused(PeerError):
     """The other side answered with an error that has no name here."""
 
+    word: str = ""
+    """The code that the other side sent, if it is a word."""
+
     def __init__(self, message: str = "", *, code: int = 0, **public: str) -> None:
         super().__init__(message, **public)
         self.code = code
+
+    @property
+    def reason(self) -> str:
+        """Returns the word of the other side, if there is one."""
+        return self.word or super().reason
 
 
 class PeerMisbehaved(PeerError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
@@ -217,12 +218,21 @@ class EventMirror:
         found = question_in(message, state)
         message_id = message.message_id if message is not None else ""
         asked = events.Asked(
-            question=found.name or message_id or f"{entry.task_id}#{entry.seq or entry.at}",
+            question=found.name or message_id or _name_question(entry, message),
             kind=found.kind,
             message=message or self._access.message(()),
             body=found.details,
         )
         await self._asked(replace(entry, event=asked), peer)
+
+
+def _name_question(entry: Stamped, message: Message | None) -> str:
+    """Returns the name of a question whose message has no id. Agents of A2A 0.1 may leave out the
+    time of a state, too: then only its words tell a new question from one that is told again."""
+    mark = str(entry.seq or entry.at or "")
+    if not mark and message is not None:
+        mark = hashlib.sha256(message.text.encode()).hexdigest()[:24]
+    return f"{entry.task_id}#{mark}"
 
 
 def _has_number(entry: Entry) -> bool:

@@ -108,15 +108,25 @@ def _message_in(payload: Payload, task_id: str) -> Message | None:
         return msgspec.convert(payload["message"], Message)
     words = payload.get("text")
     parts: tuple[AnyPart, ...] = ()
+    metadata: dict[str, Json] | None = None
     if "seq" not in payload:  # another vendor's agent, which sends only a final text
-        error = payload.get("error")
-        reason = error_in(error).message if error is not None else None
-        words = words or reason or payload.get("result_summary", payload.get("result"))
-        parts = parts_in(payload) if reason is None else ()
+        if payload.get("error") is not None:
+            error = error_in(payload["error"])
+            words = words or error.message
+            metadata = {"reason": error.reason} if isinstance(payload["error"], dict) else None
+        else:
+            words = words or payload.get("result_summary", payload.get("result"))
+            parts = parts_in(payload)
     parts = parts or _result_in(words)
     if not parts:
         return None
-    return Message(message_id=f"{task_id}.said", role=Role.AGENT, parts=parts, task_id=task_id)
+    return Message(
+        message_id=f"{task_id}.said",
+        role=Role.AGENT,
+        parts=parts,
+        task_id=task_id,
+        metadata=metadata,
+    )
 
 
 def _result_in(result: Json) -> tuple[AnyPart, ...]:

@@ -1,7 +1,8 @@
 """The spelling of errors in IAT: `{"error": {"code", "message", "details"}}` in a response.
 
 The requirement does not define errors. A code is the name of one of our errors, except for those
-that dialects §2.6 names; an error of another vendor may also be a plain text.
+that dialects §2.6 names. An error of another vendor may have a word of its own as its code, or be a
+plain text.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ STATUSES: dict[type[DragomanError], int] = {
     errors.StoreUnavailable: 503,
 }
 
+MAX_CODE_CHARACTERS = 100
+"""The length of the code of another agent, which becomes the reason of a failed task."""
 _ON_THE_WAY: dict[int, type[DragomanError]] = {
     502: errors.PeerUnreachable,
     504: errors.PeerUnreachable,
@@ -58,7 +61,10 @@ _ON_THE_WAY: dict[int, type[DragomanError]] = {
 
 
 def code_for(error: DragomanError) -> str:
-    """Returns the code of an error, or of its nearest base class that has one."""
+    """Returns the code of an error: the word of another agent, or that of its nearest base class
+    that has one."""
+    if isinstance(error, PeerRefused) and error.word:
+        return error.word
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
 
 
@@ -78,10 +84,13 @@ def error_in(body: Json) -> DragomanError:
     if not isinstance(body, dict):
         return PeerRefused(body if isinstance(body, str) else "")
     code, message, details = body.get("code"), body.get("message"), body.get("details")
-    cls = MEANINGS.get(code, PeerRefused) if isinstance(code, str) else PeerRefused
-    error = cls(message if isinstance(message, str) else "")
+    word = code[:MAX_CODE_CHARACTERS] if isinstance(code, str) else ""
+    error = MEANINGS.get(word, PeerRefused)(message if isinstance(message, str) else word)
     if isinstance(details, dict):
         error.public = {key: str(value) for key, value in details.items()}
+    if isinstance(error, PeerRefused) and word and word not in MEANINGS:
+        error.word = word
+        error.public = {**error.public, "code": word}  # for dialects whose codes are numbers
     return error
 
 
